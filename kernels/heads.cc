@@ -30,9 +30,9 @@ HeadRows ValueRows(const HeadShape& shape, const TensorType& type) {
   if (type.elements == shape.packed_elements()) {
     return PackedRows(shape, shape.heads + shape.kv_heads, size);
   }
-  TIDEMARK_CHECK(type.elements >= shape.value_elements() && type.elements % heads == 0);
-  const std::int64_t apart = type.elements / heads;  // with what is in front of each
-  return {shape.kv_heads * apart, apart - size, apart};
+  const std::int64_t before = type.elements == heads * size ? 0 : shape.before_value;
+  TIDEMARK_CHECK(type.elements == heads * (before + size));
+  return {shape.kv_heads * (before + size), before, before + size};
 }
 
 }  // namespace tidemark::kernels

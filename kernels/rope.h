@@ -11,8 +11,8 @@ namespace tidemark::kernels {
 /// p theta^(-2 i / head_size), where p is the token's place in its sequence:
 ///   x_i cos - x_j sin,  x_j cos + x_i sin.
 /// Backward turns gradients by the opposite angle; nothing is saved. Sines and cosines are taken in fp64.
-/// An output may be its own dense input. Where only the last `turned` elements of each head are, these are what the
-/// head_size above is, and those in front of them are copied.
+/// An output may be its own dense input. Where only the last `turned` elements of a head are turned, an even number, it
+/// is as if these were a head by themselves; those in front of them are copied.
 struct Rope {
   HeadShape shape;
   std::int64_t turned = 0;  ///< 0: all

@@ -27,7 +27,6 @@ Decoder ReadDeepseek(HuggingFaceKeys& keys, const DeepseekDefaults& defaults) {
   d.latent.rope_head_size = keys.Whole("qk_rope_head_dim", 64);
   d.latent.value_head_size = keys.Whole("v_head_dim", 128);
   d.head_size = keys.Whole("qk_nope_head_dim", 128) + d.latent.rope_head_size;
-  d.qkv_views = true;
   d.vocabulary = keys.Whole("vocab_size", defaults.vocabulary);
   d.tied_embeddings = keys.Truth("tie_word_embeddings", false);
   d.attention_dropout = keys.Fraction("attention_dropout", 0.0);

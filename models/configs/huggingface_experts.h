@@ -13,15 +13,17 @@ namespace tidemark {
 void ReadHuggingFaceExperts(HuggingFaceKeys& keys, Experts& experts, const char* count, std::int64_t missing_count,
                             std::int64_t missing_per_token);
 
-/// At least one layer, of those that `key` leaves.
+/// Keeps the error that no layer has experts, by the key that says how many of the first ones have none.
 void RequireExpertsBehind(HuggingFaceKeys& keys, const Decoder& decoder, const std::string& key);
 
-/// What GLM-4.5's and DeepSeek's classes say alike. Scores, of which the best are chosen with a bias that is no
-/// parameter, and among groups of experts, are fp32. Router's logits may be asked for, but no loss is made of them; the
-/// layer behind the last one, which predicts further tokens, transformers leaves out.
+/// What a class takes for keys that are missing.
 struct RoutedDefaults {
-  std::int64_t count, per_token, ffn, shared, dense_layers;
+  std::int64_t count, per_token, ffn, shared, dense_layers;  ///< shared: experts, each of the width ffn
 };
+
+/// The experts of GLM-4.5's and DeepSeek's classes, whose router works in fp32. Groups of experts and a bias, by which
+/// some of these choose among them, are no parameters and are passed over. The router's logits may be asked for, but no
+/// loss is made of them; the layer behind the last one, which predicts further tokens, transformers leaves out.
 void ReadRoutedExperts(HuggingFaceKeys& keys, Decoder& decoder, const RoutedDefaults& defaults);
 
 }  // namespace tidemark

@@ -49,6 +49,8 @@ constexpr std::array kNotModelled = {
     OneValue{"moe-enable-deepep", "", "DeepEP's messages", kWithout},
     OneValue{"overlap-moe-expert-parallel-comm", "", "messages to experts beside another microbatch's layers",
              "leave it out: times are those without, and a second microbatch's tensors are not counted"},
+    OneValue{"mla-down-proj-fusion", "", "latent vectors that one product makes", kWithout},
+    OneValue{"cache-mla-latents", "", "latent vectors that are cached, which is inference's", kWithout},
     OneValue{"mtp-num-layers", "0", "multi-token prediction", kWithout},
     OneValue{"hybrid-layer-pattern", "", kOtherNetworks, kWithout},
     OneValue{"hybrid-override-pattern", "", kOtherNetworks, kWithout},

@@ -37,16 +37,27 @@ Status ReadMegatronLatentAttention(const ToolFields& fields, Settings& settings)
     return fields.Refuse(kOption, "", "multi-latent attention with biases is not supported by this version",
                          "add disable-bias-linear to price it without");
   }
+  // arguments.py; and QKNormConfigResolver of mla_qk_norm_config.py at d98e8a64, which normalises what such a
+  // projection reads.
+  if (fields.Has("group-query-attention")) {
+    return fields.Refuse("group-query-attention", "",
+                         "group query attention is mutually exclusive with multi latent attention", "leave it out");
+  }
+  if (!fields.Has("q-lora-rank")) {
+    return fields.Refuse(
+        kOption, "",
+        "without q-lora-rank the input of queries is normalised a second time (qk-layernorm), which is "
+        "not supported by this version",
+        "add q-lora-rank, or price a network without that norm: --set network=deepseek-v2-lite");
+  }
   TIDEMARK_TRY(CheckRotation(fields));
   TIDEMARK_ASSIGN(const std::int64_t own, fields.Whole("qk-head-dim", 128));
   TIDEMARK_ASSIGN(const std::int64_t rotated, fields.Whole("qk-pos-emb-head-dim", 64));
-  const bool has_rank = fields.Has("q-lora-rank");
   settings["network.head_size"] = fields.Retold("qk-head-dim", "128", std::to_string(own + rotated));
   settings["network.latent_attention.rope_head_size"] = fields.Value("qk-pos-emb-head-dim", "64");
   settings["network.latent_attention.value_head_size"] = fields.Value("v-head-dim", "128");
   settings["network.latent_attention.kv_lora_rank"] = fields.Value("kv-lora-rank", "32");
-  settings["network.latent_attention.q_lora_rank"] =
-      has_rank ? fields.Value("q-lora-rank", "") : fields.Retold("q-lora-rank", "none", "0");
+  settings["network.latent_attention.q_lora_rank"] = fields.Value("q-lora-rank", "");
   settings["network.kv_heads"] = fields.Value("num-attention-heads", "");
   settings["network.rope"] = fields.Retold(kOption, "", "true");
   settings["network.qk_norm"] = fields.Retold(kOption, "", "false");

@@ -217,49 +217,6 @@ void AddShard(Fields& fields) {
            "shard.min_chunk_elements", [](J & j) -> auto& { return j.axes.shard.min_chunk_elements; }, kAnyAmount)});
 }
 
-void AddMemoryAxes(Fields& fields) {
-  using J = Job;
-  using TpGather = Buffers::TpGather;
-  const Choice<bool> packed{{{"packed", true}, {"separate", false}}};
-  fields.insert(
-      fields.end(),
-      {FieldAt<J>(
-           "buffers.tp_gather", [](J & j) -> auto& { return j.axes.buffers.tp_gather; },
-           Choice<TpGather>{{{"fresh", TpGather::fresh},
-                             {"pooled", TpGather::pooled},
-                             {"cached", TpGather::cached},
-                             {"async", TpGather::async},
-                             {"pooled-unsafe", TpGather::pooled_unsafe}}}),
-       FieldAt<J>(
-           "buffers.gradient_as_bucket_view", [](J & j) -> auto& { return j.axes.buffers.gradient_as_bucket_view; },
-           Truth{}),
-       FieldAt<J>(
-           "buffers.set_to_none", [](J & j) -> auto& { return j.axes.buffers.set_to_none; }, Truth{}),
-       FieldAt<J>(
-           "buffers.donate", [](J & j) -> auto& { return j.axes.buffers.donate; }, Truth{}),
-       FieldAt<J>(
-           "buffers.mid_updates", [](J & j) -> auto& { return j.axes.buffers.mid_updates; }, Truth{}),
-       FieldAt<J>(
-           "buffers.stack_gradients", [](J & j) -> auto& { return j.axes.buffers.stack_gradients; }, Truth{}),
-       FieldAt<J>(
-           "buffers.contiguous_gradients", [](J & j) -> auto& { return j.axes.buffers.contiguous_gradients; }, Truth{}),
-       FieldAt<J>(
-           "buffers.fused_accumulation", [](J & j) -> auto& { return j.axes.buffers.fused_accumulation; }, Truth{}),
-       FieldAt<J>(
-           "buffers.deallocate_pipeline_outputs",
-           [](J & j) -> auto& { return j.axes.buffers.deallocate_pipeline_outputs; }, Truth{}),
-       FieldAt<J>(
-           "buffers.fused_glu", [](J & j) -> auto& { return j.axes.buffers.fused_glu; }, Truth{}),
-       FieldAt<J>(
-           "buffers.fused_rope", [](J & j) -> auto& { return j.axes.buffers.fused_rope; }, Truth{}),
-       FieldAt<J>(
-           "buffers.attention_mask", [](J & j) -> auto& { return j.axes.buffers.attention_mask; }, Truth{}),
-       FieldAt<J>(
-           "packing.qkv", [](J & j) -> auto& { return j.axes.packing.qkv; }, packed),
-       FieldAt<J>(
-           "packing.gate_up", [](J & j) -> auto& { return j.axes.packing.gate_up; }, packed)});
-}
-
 void AddPrecision(Fields& fields) {
   using J = Job;
   const Choice<DType> dtype = FloatingPoint();
@@ -325,7 +282,8 @@ Fields MakeJobFields() {
   AddShard(fields);
   const Fields recompute = RecomputeFields();
   fields.insert(fields.end(), recompute.begin(), recompute.end());
-  AddMemoryAxes(fields);
+  const Fields buffers = BufferFields();
+  fields.insert(fields.end(), buffers.begin(), buffers.end());
   for (const Field<Job>& field : LossFields()) {
     fields.push_back(field);
   }
@@ -390,8 +348,15 @@ bool IsAxis(std::string_view key) {
 }
 
 bool IsCommonAxis(std::string_view key) {
-  constexpr std::array kCommon = {"recompute.", "packing.",          "precision.",
-                                  "loss",       "buffers.fused_glu", "buffers.fused_rope"};
+  constexpr std::array kCommon = {
+      "recompute.",
+      "packing.",
+      "precision.",
+      "loss",
+      "buffers.fused_glu",
+      "buffers.fused_rope",
+      "buffers.latent_value_views",
+  };
   return key != "loss_scale" &&
          std::any_of(kCommon.begin(), kCommon.end(), [&](std::string_view axis) { return key.starts_with(axis); });
 }

@@ -19,8 +19,9 @@ inline constexpr WholeNumber kAnyAmount{0, std::int64_t{1} << 56};
 /// The grammar of a Tidemark job, without `network`, `machine` and `strategy`, in the order in which a job is printed.
 const std::vector<Field<Job>>& JobFields();
 
-/// Those of them that begin with "recompute.".
+/// Those of them that begin with "recompute."; with "buffers." or "packing.".
 std::vector<Field<Job>> RecomputeFields();
+std::vector<Field<Job>> BufferFields();
 /// Parts of it: how long sequences are; how the loss is taken.
 std::vector<Field<Job>> SequenceLengthFields();
 std::vector<Field<Job>> LossFields();

@@ -120,7 +120,9 @@ struct Buffers {
   bool fused_accumulation = false;           ///< Megatron: weight-gradient GEMMs add into the accumulator themselves
   bool deallocate_pipeline_outputs = false;  ///< Megatron, Alpa: a stage's output goes when sent, not with its graph
   bool fused_glu = true;
-  bool fused_rope = true;       ///< else queries and keys are rotated into new tensors
+  bool fused_rope = true;  ///< else queries and keys are rotated into new tensors
+  /// Values of multi-latent attention are a view of the product that makes them and keys, and keep it; else a tensor.
+  bool latent_value_views = true;
   bool attention_mask = false;  ///< Megatron: a mask of sequence x sequence bytes is loaded with each sample
   friend bool operator==(const Buffers&, const Buffers&) = default;
 };

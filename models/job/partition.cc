@@ -48,6 +48,7 @@ Partition PartitionOf(const Job& job) {
   partition.fused_glu = job.axes.buffers.fused_glu;
   // What per_op keeps are projections as they were before their rotation, which is done again.
   partition.fused_rope = job.axes.buffers.fused_rope && job.axes.recompute.policy != Recompute::Policy::per_op;
+  partition.latent_value_views = job.axes.buffers.latent_value_views;
   partition.packed_qkv = job.axes.packing.qkv;
   partition.packed_gate_up = job.axes.packing.gate_up;
   partition.compute = job.axes.precision.params;

@@ -129,7 +129,7 @@ struct LayerPart {
     attention,     ///< scores and what becomes of them: from queries, keys and values to their output
     feed_forward,  ///< from the second norm's output to the down projection's
     activation,    ///< between the projections up and down
-    latent_heads,  ///< from the latent vectors of multi-latent attention to queries, keys and values
+    latent_heads,  ///< from a latent vector's norm to queries, or to keys and values
   } kind = Kind::norm;
   std::size_t begin = 0, end = 0;
 };
@@ -219,9 +219,10 @@ struct Partition {
   bool fused_glu = true;
   bool fused_rope = true;  ///< queries and keys are rotated where they are; else each into a new tensor
   bool packed_qkv = false, packed_gate_up = false;
-  DType compute = DType::bf16;    ///< activations and the weights as computed with
-  DType gradients = DType::bf16;  ///< of weights, as the backward pass writes them
-  std::int64_t ranks = 1;         ///< data-parallel ranks, whose representations a contrastive loss compares
+  bool latent_value_views = true;  ///< values of multi-latent attention are a view of what makes them and keys
+  DType compute = DType::bf16;     ///< activations and the weights as computed with
+  DType gradients = DType::bf16;   ///< of weights, as the backward pass writes them
+  std::int64_t ranks = 1;          ///< data-parallel ranks, whose representations a contrastive loss compares
   std::int64_t cached_batch = 0;  ///< samples of a contrastive loss whose representations are cached; 0: a microbatch's
 };
 

@@ -120,7 +120,6 @@ class LayerTable {
     EndPart(LayerPart::Kind::norm, begin);
     const auto [q, k, v] = latent_.Forward(qkv_.norm);
     q_ = q, k_ = k, v_ = v;
-    b().block().parts.push_back(latent_.heads());
   }
 
   /// Projects, normalises and rotates. Where v is a view, it keeps the whole block that the packed projection wrote;

@@ -83,13 +83,8 @@ TensorId DecoderParts::AddCollected(std::string name, std::int64_t elements, Cat
 
 ColumnPart DecoderParts::ColumnInput(const std::string& norm_name, std::int64_t width, TensorId input,
                                      const std::string& input_name) {
-  return ColumnOver(ColumnNorm(norm_name, width, input, input_name), input_name);
-}
-
-NormPart DecoderParts::ColumnNorm(const std::string& norm_name, std::int64_t width, TensorId input,
-                                  const std::string& input_name) {
   const bool keeps_gathered = shape_.scattered && !GathersAgain();
-  return NormForward(norm_name, width, input, keeps_gathered ? norm_name + "_out" : input_name);
+  return ColumnOver(NormForward(norm_name, width, input, keeps_gathered ? norm_name + "_out" : input_name), input_name);
 }
 
 ColumnPart DecoderParts::ColumnOver(NormPart norm, const std::string& input_name) {

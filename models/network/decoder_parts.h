@@ -123,8 +123,6 @@ class DecoderParts {
   /// Norm of rows of `width` and, where they are scattered, gather. The linears follow, each with its outputs.
   ColumnPart ColumnInput(const std::string& norm_name, std::int64_t width, TensorId input,
                          const std::string& input_name);
-  /// The first half of that, for ColumnOver.
-  NormPart ColumnNorm(const std::string& norm_name, std::int64_t width, TensorId input, const std::string& input_name);
   /// The same over a norm that others read as well.
   ColumnPart ColumnOver(NormPart norm, const std::string& input_name);
   void ColumnForward(ColumnPart& part, LinearPart linear);

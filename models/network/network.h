@@ -39,10 +39,10 @@ struct Experts {
 /// Multi-latent attention: keys and values are made from a narrow vector of each token, and queries as well where they
 /// have such a rank (DeepSeek-AI, DeepSeek-V2, 2024, section 2.1). Keys have as many heads as queries.
 struct LatentAttention {
-  std::int64_t kv_lora_rank = 0;     ///< width of that vector; 0: attention is none of this kind
-  std::int64_t q_lora_rank = 0;      ///< 0: queries are made from the layer's input
-  std::int64_t rope_head_size = 0;   ///< elements of a query's and a key's head that are rotated; all keys share them
-  std::int64_t value_head_size = 0;  ///< of Decoder::head_size, which is a query's and a key's, values know nothing
+  std::int64_t kv_lora_rank = 0;    ///< width of that vector; 0: attention is none of this kind
+  std::int64_t q_lora_rank = 0;     ///< 0: queries are made from the layer's input
+  std::int64_t rope_head_size = 0;  ///< last elements of a query's and a key's head, which are rotated; keys share them
+  std::int64_t value_head_size = 0;  ///< of a head of values; Decoder::head_size is that of queries and keys
   friend bool operator==(const LatentAttention&, const LatentAttention&) = default;
 };
 
@@ -82,9 +82,7 @@ struct Decoder {
     eager_fp32_weight,
     eager_low_precision
   } norm_kernel = NormKernel::fused;
-  /// v, and without rotation q and k, are views that keep the packed projection's output. In multi-latent attention v,
-  /// and where rotation is not fused, of what makes it and each head's own part of its key.
-  bool qkv_views = false;
+  bool qkv_views = false;  ///< v, and without rotation q and k, are views that keep the packed projection's output
   LatentAttention latent;
   Experts experts;
 

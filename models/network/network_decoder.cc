@@ -113,7 +113,7 @@ Status CheckLatent(const Decoder& d) {
   }
   if (latent.rope_head_size < 2 || latent.rope_head_size % 2 != 0 || latent.rope_head_size >= d.head_size) {
     return BadInput(
-        fmt::format("expected latent_attention.rope_head_size, an even number, between 2 and below head_size "
+        fmt::format("expected latent_attention.rope_head_size, an even number of at least 2 and below head_size "
                     "({}), of which it is a part; found {}",
                     d.head_size, latent.rope_head_size),
         "head_size is a whole query's and key's: qk_nope_head_dim + qk_rope_head_dim");

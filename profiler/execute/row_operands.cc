@@ -60,6 +60,7 @@ RowOperands::RowOperands(const OperationContext& context, const Calculate& row, 
   shape_.kv_heads = std::max<std::int64_t>(decoder_.kv_heads / tp, 1);
   shape_.head_size = decoder_.head_size;
   shape_.value_head_size = decoder_.latent.value_head_size;
+  shape_.before_value = decoder_.IsLatent() ? decoder_.head_size - decoder_.latent.rope_head_size : 0;
 }
 
 DType RowOperands::GradientType(std::size_t i) const {

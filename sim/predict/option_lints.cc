@@ -51,9 +51,21 @@ class IdleOptions {
   }
 
   void OfAttention() {
-    if (!axes_.packing.qkv && Any([](const Decoder& d) { return d.qkv_views && !d.IsLatent(); })) {
+    if (Any([](const Decoder& d) { return d.qkv_views && d.IsLatent(); })) {
+      Add("qkv_views changes nothing: multi-latent attention has no packed projection",
+          "leave qkv_views out; buffers.latent_value_views is what it has");
+    } else if (!axes_.packing.qkv && Any([](const Decoder& d) { return d.qkv_views; })) {
       Add("qkv_views changes nothing: without packing.qkv there is no packed projection to be a view of",
           "leave qkv_views out, or set packing.qkv to packed");
+    }
+    const bool latent = Any([](const Decoder& d) { return d.IsLatent(); });
+    if (latent && job_.SourceOf("packing.qkv") == kCommandLine) {
+      Add("packing.qkv changes nothing: multi-latent attention has no packed projection", "leave packing.qkv out");
+    }
+    if (job_.SourceOf("buffers.latent_value_views") == kCommandLine && (!latent || job_.layout.cp > 1)) {
+      Add(latent ? "buffers.latent_value_views changes nothing: a ring (layout.cp) takes values of their own"
+                 : "buffers.latent_value_views changes nothing: there is no multi-latent attention",
+          "leave buffers.latent_value_views out");
     }
     const auto keeps_no_mask = [](const Decoder& d) {
       return d.attention_dropout > 0 && d.attention_kernel == Decoder::AttentionKernel::flash;

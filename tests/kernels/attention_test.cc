@@ -225,6 +225,7 @@ TEST(Attention, ReadsValuesThatHaveSomethingInFrontOfEachHead) {
              Slice(Tensor(apart), head * (in_front + size) + in_front, size));
       }
       c.v = apart;
+      c.op.shape.before_value = in_front;
       c.output = Numbers(output.type());
       c.Forward();
       EXPECT_EQ(c.output.bytes(), output.bytes());

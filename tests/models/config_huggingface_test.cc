@@ -166,7 +166,6 @@ TEST(HuggingFaceConfig, ReadsMultiLatentAttention) {
     EXPECT_EQ(d.kv_heads, 128);
     EXPECT_EQ(d.head_size, 192);
     EXPECT_EQ(d.latent, (LatentAttention{512, 1536, 64, 128}));
-    EXPECT_TRUE(d.qkv_views);
     EXPECT_EQ(d.experts.count, 256);
     EXPECT_EQ(d.experts.per_token, 8);
     EXPECT_EQ(d.experts.ffn, 2048);

@@ -14,21 +14,20 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr const char* kLatent = "--multi-latent-attention --qk-layernorm --disable-bias-linear ";
+constexpr const char* kNoRank = "--multi-latent-attention --qk-layernorm --disable-bias-linear ";
+const std::string kLatent = std::string(kNoRank) + "--q-lora-rank 96 ";
 
 // Defaults are those of megatron/training/arguments.py.
 TEST(ConfigMegatronLatent, ReadsMultiLatentAttention) {
   const auto key = [](const std::string& more, const std::string& name) { return KeyOf(kLatent + more, name); };
   EXPECT_EQ(key("", "network.latent_attention.kv_lora_rank"), "32");
-  EXPECT_EQ(key("", "network.latent_attention.q_lora_rank"), "0");
   EXPECT_EQ(key("", "network.latent_attention.rope_head_size"), "64");
   EXPECT_EQ(key("", "network.latent_attention.value_head_size"), "128");
   EXPECT_EQ(key("--kv-channels 64", "network.head_size"), "192") << "128 + 64, whatever kv-channels is";
   EXPECT_EQ(key("", "network.rope"), "true") << "of its own, whatever position-embedding-type is";
   EXPECT_EQ(key("", "network.qk_norm"), "false") << "its norms are those of the latent vectors";
-  EXPECT_EQ(key("--group-query-attention --num-query-groups 2", "network.kv_heads"), "8");
-  const std::string all =
-      "--q-lora-rank 96 --kv-lora-rank 48 --qk-head-dim 40 --qk-pos-emb-head-dim 24 --v-head-dim 56 ";
+  EXPECT_EQ(key("", "network.kv_heads"), "8") << "as many as heads";
+  const std::string all = "--kv-lora-rank 48 --qk-head-dim 40 --qk-pos-emb-head-dim 24 --v-head-dim 56 ";
   EXPECT_EQ(key(all, "network.latent_attention.q_lora_rank"), "96");
   EXPECT_EQ(key(all, "network.latent_attention.kv_lora_rank"), "48");
   EXPECT_EQ(key(all, "network.latent_attention.rope_head_size"), "24");
@@ -49,8 +48,12 @@ TEST(ConfigMegatronLatent, WhatIsNotModelledIsRefusedByName) {
   for (const auto& [options, reason] : std::vector<std::pair<std::string, std::string>>{
            {"--multi-latent-attention --disable-bias-linear", "add qk-layernorm"},
            {"--multi-latent-attention --qk-layernorm", "add disable-bias-linear"},
-           {std::string(kLatent) + "--rope-type rope", "add no-rope-fusion"},
-           {std::string(kLatent) + "--rope-type mrope", "expected one of"},
+           {kNoRank, "normalised a second time"},
+           {kLatent + "--group-query-attention --num-query-groups 2", "mutually exclusive with multi latent attention"},
+           {kLatent + "--mla-down-proj-fusion", "latent vectors that one product makes"},
+           {kLatent + "--cache-mla-latents", "inference's"},
+           {kLatent + "--rope-type rope", "add no-rope-fusion"},
+           {kLatent + "--rope-type mrope", "expected one of"},
            {"--recompute-granularity selective --recompute-modules mla_up_proj", "needs multi-latent-attention"}}) {
     EXPECT_THAT(RefusalOf(kFormat, Least(options), kRanks), HasSubstr(reason)) << options;
   }

@@ -36,6 +36,12 @@ Partition Unfused(Partition partition) {
   return partition;
 }
 
+/// With values in tensors of their own, as Megatron-LM has them.
+Partition Copied(Partition partition) {
+  partition.latent_value_views = false;
+  return partition;
+}
+
 /// What attention saves, of all that the layer does.
 Sizes SavedByAttention(const Network& network, const Partition& partition) {
   Sizes saved = Saved(Layer(network, partition));
@@ -58,24 +64,23 @@ TEST(NetworkLatentAttention, SavesItsLatentVectorsAndWhatTheyAreMadeInto) {
                      {"kv_latent", Bf16(n, 256)},    {"rstd_kv", Fp32(n, 1)}, {"kv_in", Bf16(n, 256)},
                      {"q", Bf16(n, 16 * 96)},        {"k", Bf16(n, 16 * 96)}, {"v", Bf16(n, 16 * 64)},
                      {"attn_out", Bf16(n, 16 * 64)}, {"lse", Fp32(n, 16)}};
-  EXPECT_EQ(SavedByAttention(Latent(), WorkedPartition(1, false)), one);
-  EXPECT_EQ(SavedByAttention(Latent(), Unfused(WorkedPartition(1, false))), one);
+  const Partition partition = WorkedPartition(1, false);
+  EXPECT_EQ(SavedByAttention(Latent(), Copied(partition)), one);
+  EXPECT_EQ(SavedByAttention(Latent(), Copied(Unfused(partition))), one);
 
   // Without a vector of their own queries are made from the norm's output.
   Sizes direct = one;
   for (const char* name : {"q_latent", "rstd_q", "q_in"}) {
     direct.erase(name);
   }
-  EXPECT_EQ(SavedByAttention(Latent(0), WorkedPartition(1, false)), direct);
+  EXPECT_EQ(SavedByAttention(Latent(0), Copied(partition)), direct);
 
   // Values that are a view keep each head's own part of its key, of 64 numbers.
-  Network views = Latent();
-  DecoderOf(views).qkv_views = true;
   Sizes kept = one;
   kept.erase("v");
   kept["kv"] = Bf16(n, 16 * (64 + 64));
-  EXPECT_EQ(SavedByAttention(views, Unfused(WorkedPartition(1, false))), kept);
-  EXPECT_EQ(SavedByAttention(views, WorkedPartition(1, false)), one) << "a fused rotation makes values of their own";
+  EXPECT_EQ(SavedByAttention(Latent(), partition), kept);
+  EXPECT_EQ(SavedByAttention(Latent(), Unfused(partition)), kept);
 }
 
 // Read off transformers 5.24 under torch 2.15: DeepseekV3Attention of hidden size 64 with 4 heads, q_lora_rank 32,
@@ -90,7 +95,6 @@ TEST(NetworkLatentAttention, SavesWhatTransformersSaves) {
   d.heads = d.kv_heads = 4;
   d.head_size = 24;
   d.latent = {.kv_lora_rank = 16, .q_lora_rank = 32, .rope_head_size = 8, .value_head_size = 16};
-  d.qkv_views = true;
   d.norm_kernel = Decoder::NormKernel::eager;
   Partition partition = Unfused(WorkedPartition(1, false));
   partition.micro_batch_size = 2;
@@ -123,12 +127,12 @@ TEST(NetworkLatentAttention, TensorParallelRanksShareHeadsAndScatteredRows) {
                {"kv_latent", Bf16(n / 2, 256)}, {"rstd_kv", Fp32(n / 2, 1)}, {"kv_in", Bf16(n / 2, 256)},
                {"q", Bf16(n, 8 * 96)},          {"k", Bf16(n, 8 * 96)},      {"v", Bf16(n, 8 * 64)},
                {"attn_out", Bf16(n, 8 * 64)},   {"lse", Fp32(n, 8)}};
-  EXPECT_EQ(SavedByAttention(Latent(), WorkedPartition(2, true)), two);
+  EXPECT_EQ(SavedByAttention(Latent(), Copied(WorkedPartition(2, true))), two);
   for (const char* rows :
        {"norm1_in", "rstd1", "latent_in", "q_latent", "rstd_q", "q_in", "kv_latent", "rstd_kv", "kv_in"}) {
     two[rows] *= 2;
   }
-  EXPECT_EQ(SavedByAttention(Latent(), WorkedPartition(2, false)), two);
+  EXPECT_EQ(SavedByAttention(Latent(), Copied(WorkedPartition(2, false))), two);
 }
 
 TEST(NetworkLatentAttention, HasTheWeightsOfItsProjections) {
@@ -180,9 +184,9 @@ TEST(NetworkLatentAttention, HasTheWeightsOfDeepseekV3) {
 TEST(NetworkLatentAttention, RunsInTheOrderOfTheCodeAndItsBackwardPassInTheOppositeOne) {
   const Block layer = Layer(Latent(), Unfused(WorkedPartition(1, false)));
   EXPECT_EQ(Between(layer.forward, "norm1.forward", "attention.forward"),
-            (std::vector<std::string>{"norm1.forward", "wq_a.forward", "wkv_a.forward", "norm_q.forward",
-                                      "norm_kv.forward", "wq_b.forward", "wkv_b.forward", "rope.k.forward",
-                                      "rope.q.forward", "latent_heads.forward", "attention.forward"}));
+            (std::vector<std::string>{"norm1.forward", "wq_a.forward", "norm_q.forward", "wq_b.forward",
+                                      "rope.q.forward", "wkv_a.forward", "norm_kv.forward", "wkv_b.forward",
+                                      "rope.k.forward", "latent_heads.forward", "attention.forward"}));
   EXPECT_EQ(Between(layer.backward, "attention.backward", "norm1.backward"),
             (std::vector<std::string>{
                 "attention.backward", "latent_heads.backward", "rope.k.backward", "wkv_b.weight_gradient",
@@ -195,7 +199,7 @@ TEST(NetworkLatentAttention, RunsInTheOrderOfTheCodeAndItsBackwardPassInTheOppos
 TEST(NetworkLatentAttention, FusedRotationMakesNoTensorOfItsOwn) {
   const Block layer = Layer(Latent(), WorkedPartition(1, false));
   EXPECT_EQ(Between(layer.forward, "wkv_b.forward", "attention.forward"),
-            (std::vector<std::string>{"wkv_b.forward", "rope.q.forward", "latent_heads.forward", "attention.forward"}));
+            (std::vector<std::string>{"wkv_b.forward", "latent_heads.forward", "attention.forward"}));
   EXPECT_EQ(Between(layer.backward, "attention.backward", "wkv_b.weight_gradient"),
             (std::vector<std::string>{"attention.backward", "latent_heads.backward", "wkv_b.weight_gradient"}));
   const auto rotated = [](const Block& block) {
@@ -235,7 +239,7 @@ TEST(NetworkLatentAttention, TensorParallelRanksExchangeLatentVectorsOnly) {
                                       "q_in.reduce_gradient 384"}));
   EXPECT_EQ(
       exchanged(WorkedPartition(4, true)),
-      (std::vector<std::string>{"k_shared.gather 32", "q_in.gather 384", "kv_in.gather 256",
+      (std::vector<std::string>{"q_in.gather 384", "k_shared.gather 32", "kv_in.gather 256",
                                 "k_shared.scatter_gradient 32", "kv_in.gather_again 256", "kv_in.scatter_gradient 256",
                                 "q_in.gather_again 384", "q_in.scatter_gradient 384"}));
 }

@@ -350,6 +350,11 @@ TEST(Lints, KeysOfRecomputeThatChangeNothingAreNamed) {
   decoder.kv_heads = decoder.heads;
   decoder.latent = {.kv_lora_rank = 8, .rope_head_size = 2, .value_head_size = 4};
   EXPECT_FALSE(Has(job, kId));
+  decoder.qkv_views = true;
+  EXPECT_THAT(Find(job, kId).message, HasSubstr("qkv_views"));
+  decoder.qkv_views = false;
+  job.axes.buffers.fused_rope = false;
+  EXPECT_FALSE(Has(job, kId)) << "latent queries are rotated, however they are packed";
 }
 
 TEST(Lints, NormsDoneAgainDropNothingWhereGatheredRowsAreKept) {

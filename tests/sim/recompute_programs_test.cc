@@ -111,7 +111,7 @@ TEST(DoneAgain, NormsStandBeforeTheGatherOfTheirOutput) {
 }
 
 // CheckpointWithoutOutput of Megatron-LM's mla_up_proj: queries, keys and values are dropped, and made again when the
-// gradient of attention's output is there.
+// gradient of attention's output is there; Transformer Engine's norms are part of the products behind them.
 TEST(DoneAgain, LatentHeadsStandBeforeTheBackwardPassOfAttention) {
   Job job = Divided("megatron");
   Decoder& decoder = DecoderOf(job);
@@ -121,19 +121,42 @@ TEST(DoneAgain, LatentHeadsStandBeforeTheBackwardPassOfAttention) {
   recompute.latent_heads = true;
   const Block again = Recomputed(LayerOf(job), recompute);
   const std::vector<std::string> names = NamesOf(again.backward);
-  const auto first = std::find(names.begin(), names.end(), "q_in.gather_recomputed");
+  const auto first = std::find(names.begin(), names.end(), "norm_kv.forward_recomputed");
   ASSERT_NE(first, names.end());
   const auto last = std::find(names.begin(), names.end(), "attention.backward");
-  EXPECT_EQ(std::vector<std::string>(first, last),
-            (std::vector<std::string>{"q_in.gather_recomputed", "wq_b.forward_recomputed", "kv_in.gather_recomputed",
-                                      "wkv_b.forward_recomputed", "rope.q.forward_recomputed",
-                                      "latent_heads.forward_recomputed"}));
+  EXPECT_EQ(
+      std::vector<std::string>(first, last),
+      (std::vector<std::string>{"norm_kv.forward_recomputed", "kv_in.gather_recomputed", "wkv_b.forward_recomputed",
+                                "latent_heads.forward_recomputed", "norm_q.forward_recomputed",
+                                "q_in.gather_recomputed", "wq_b.forward_recomputed", "rope.q.forward_recomputed"}));
   for (const Action& action : again.backward) {
     ForEachTouch(action, [&](TensorId tensor, bool) {
       const std::string& name = again.tensors[tensor.index].name;
       EXPECT_TRUE(name != "q" && name != "k" && name != "v") << name << " is kept";
     });
   }
+}
+
+// torchtitan's order of products: wq_a, wq_b, wkv_a, wkv_b, wo, of which the first, third, ... are kept. (Those of the
+// feed-forward part have other names here.)
+TEST(DoneAgain, PerOperationKeepsLatentVectorsAndNotTheHeadsThatAreMadeOfThem) {
+  Job job = OracleJob("fsdp2-scatter-each", 4);
+  Decoder& decoder = DecoderOf(job);
+  decoder.kv_heads = decoder.heads;
+  decoder.latent = {.kv_lora_rank = 32, .q_lora_rank = 48, .rope_head_size = 8, .value_head_size = 24};
+  job.axes.recompute.policy = Policy::per_op;
+  const auto repeated = [&] {
+    std::set<std::string> products;
+    for (const std::string& name : NamesOf(Recomputed(LayerOf(job), job.axes.recompute).backward)) {
+      if (name.starts_with("w") && name.ends_with(".forward_recomputed")) {
+        products.insert(name.substr(0, name.find('.')));
+      }
+    }
+    return products;
+  };
+  EXPECT_EQ(repeated(), (std::set<std::string>{"wq_b", "wkv_b"}));
+  decoder.latent.q_lora_rank = 0;  // wq, wkv_a, wkv_b, wo
+  EXPECT_EQ(repeated(), (std::set<std::string>{"wkv_a", "wo"}));
 }
 
 // A norm whose output the feed-forward reads twice stands before the feed-forward done again.

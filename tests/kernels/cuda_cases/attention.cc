@@ -42,7 +42,7 @@ constexpr Shape kShapes[] = {
     // the last is of one of them alone.
     {{1, 70, 2, 2, 48, 16}, Sight::causal, Layout::values_apart},
     {{1, 66, 2, 1, 24, 64}, Sight::causal, Layout::packed},
-    {{1, 66, 1, 1, 136, 128}, Sight::causal, Layout::values_apart},
+    {{1, 66, 1, 1, 192, 128}, Sight::causal, Layout::values_apart},
     {{1, 5, 2, 2, 136, 24}, Sight::causal, Layout::values_behind_one},
     {{1, 6, 1, 1, 40, 150}, Sight::second_half_of_queries},
 };
@@ -57,6 +57,9 @@ struct Attended {
   Attended(const Shape& shape, std::initializer_list<DType> dtypes)
       : op{.shape = shape.heads, .sight = shape.sight, .scale = shape.scale}, layout(shape.layout) {
     const HeadShape& s = op.shape;
+    op.shape.before_value = layout == Layout::values_apart        ? s.value_size()
+                            : layout == Layout::values_behind_one ? 1
+                                                                  : 0;
     const std::int64_t shift = layout == Layout::shifted ? 1 : 0;
     const bool packed = layout == Layout::packed;
     unsigned seed = 1;
@@ -92,8 +95,7 @@ struct Attended {
 
  private:
   std::int64_t ValueElements() const {
-    const std::int64_t values = op.shape.value_elements(), heads = op.shape.tokens() * op.shape.kv_heads;
-    return values + (layout == Layout::values_apart ? values : layout == Layout::values_behind_one ? heads : 0);
+    return op.shape.value_elements() + op.shape.tokens() * op.shape.kv_heads * op.shape.before_value;
   }
   Tensor Of(const Tensors& t, std::size_t i) const {
     const Tensor& tensor = t[layout == Layout::packed ? 0 : i];

@@ -14,8 +14,9 @@ void CheckTurns(const Place& place, Truth truth, Tested tested) {
   };
   const Turned turns[] = {{{0, 5, 2, 1, 4}},    {{1, 1, 1, 1, 2}},     {{2, 67, 4, 2, 6}},
                           {{3, 40, 1, 1, 128}}, {{2, 67, 4, 2, 7}, 4}, {{1, 40, 3, 0, 192}, 64}};
-  for (const auto& [shape, last] : turns) {
-    const Rope op{.shape = shape, .turned = last, .theta = 500, .places = {17, 30}};
+  for (const Turned& turn : turns) {
+    const HeadShape& shape = turn.shape;
+    const Rope op{.shape = shape, .turned = turn.last, .theta = 500, .places = {17, 30}};
     // The angle is a position times a power: at position p it loses 3 p; the truth's sines, made one from the other,
     // 32 times 2 more; the turn itself 3, of size 2. In fp32 the former are fp64's and vanish.
     const double lost = 3 * static_cast<double>(op.places.first + op.places.gap + shape.sequence) + 64 + 6;

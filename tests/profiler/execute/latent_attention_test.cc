@@ -38,9 +38,9 @@ Job JobOf(const Latent& l) {
   d.kv_heads = d.heads;
   d.head_size = 12;
   d.latent = {.kv_lora_rank = 20, .q_lora_rank = l.query_rank ? 24 : 0, .rope_head_size = 4, .value_head_size = 10};
-  d.qkv_views = l.views;
   d.norm_kernel = l.eager_norms ? Decoder::NormKernel::eager : Decoder::NormKernel::fused;
   job.axes.buffers.fused_rope = l.fused_rope;
+  job.axes.buffers.latent_value_views = l.views;
   job.axes.recompute.policy = l.recompute;
   if (l.heads_again) {
     job.axes.recompute = {.policy = Recompute::Policy::selective, .attention = l.eager_norms, .latent_heads = true};
@@ -132,25 +132,34 @@ double AlongRows(const Weighted& of, std::int64_t columns, std::int64_t begin, s
 // A score is the product of a query and a key, part by part: a loss changes as much when a head's own part of its
 // queries is stretched as when that part of its keys is, and so for what is rotated, which all keys share. That holds
 // for the exact gradients of any network, and ties what wkv_a's last rows and each head's first rows of wkv_b are
-// multiplied with to the rows of wq_b.
-TEST(LatentAttentionParts, QueriesAndKeysStretchAScoreAlike) {
-  Job job = JobOf({});
+// multiplied with to the rows of the queries' projection.
+void ExpectStretchesAlike(const Latent& l) {
+  Job job = JobOf(l);
   job.accumulation_steps = 1;
   const LatentAttention latent = DecoderOf(job).latent;
   const std::int64_t heads = DecoderOf(job).heads, size = DecoderOf(job).head_size, hidden = DecoderOf(job).hidden;
-  const std::int64_t own = size - latent.rope_head_size;
-  const Weighted q = WeightOf(job, "wq_b"), kv = WeightOf(job, "wkv_b"), down = WeightOf(job, "wkv_a");
+  const std::int64_t own = size - latent.rope_head_size, q_columns = l.query_rank ? latent.q_lora_rank : hidden;
+  const Weighted q = WeightOf(job, l.query_rank ? "wq_b" : "wq");
+  const Weighted kv = WeightOf(job, "wkv_b"), down = WeightOf(job, "wkv_a");
   double rotated_queries = 0;
   for (std::int64_t head = 0; head < heads; ++head) {
     const std::int64_t of_q = head * size, of_kv = head * (own + latent.value_head_size);
-    const double query = AlongRows(q, latent.q_lora_rank, of_q, of_q + own);
+    const double query = AlongRows(q, q_columns, of_q, of_q + own);
     EXPECT_NEAR(query, AlongRows(kv, latent.kv_lora_rank, of_kv, of_kv + own), 1e-12 + 1e-9 * std::abs(query)) << head;
     EXPECT_GT(std::abs(query), 1e-9) << head;
-    rotated_queries += AlongRows(q, latent.q_lora_rank, of_q + own, of_q + size);
+    rotated_queries += AlongRows(q, q_columns, of_q + own, of_q + size);
   }
   const double keys = AlongRows(down, hidden, latent.kv_lora_rank, latent.kv_lora_rank + latent.rope_head_size);
   EXPECT_NEAR(rotated_queries, keys, 1e-12 + 1e-9 * std::abs(keys));
   EXPECT_GT(std::abs(keys), 1e-9);
+}
+
+TEST(LatentAttentionParts, QueriesAndKeysStretchAScoreAlike) {
+  for (const Latent& l : {Latent{}, Latent{.query_rank = false}, Latent{.fused_rope = false}, Latent{.views = true},
+                          Latent{.fused_rope = false, .views = true}}) {
+    SCOPED_TRACE(testing::PrintToString(l));
+    ExpectStretchesAlike(l);
+  }
 }
 
 }  // namespace
