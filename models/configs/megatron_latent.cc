@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "models/configs/field.h"
 #include "models/configs/translation.h"
@@ -33,9 +34,13 @@ Status ReadMegatronLatentAttention(const ToolFields& fields, Settings& settings)
     return fields.Refuse(kOption, "", "latent vectors that are not normalised are not supported by this version",
                          "add qk-layernorm to price their norms");
   }
-  if (!fields.Has("disable-bias-linear")) {
+  if (fields.Has("rotary-interleaved")) {
+    return fields.Refuse("rotary-interleaved", "", "rotary_interleaved does not work with multi_latent_attention",
+                         "leave it out");
+  }
+  if (!fields.Has("disable-bias-linear") || fields.Has("add-qkv-bias")) {
     return fields.Refuse(kOption, "", "multi-latent attention with biases is not supported by this version",
-                         "add disable-bias-linear to price it without");
+                         "add disable-bias-linear, and leave out add-qkv-bias, to price it without");
   }
   // arguments.py; and QKNormConfigResolver of mla_qk_norm_config.py at d98e8a64, which normalises what such a
   // projection reads.
@@ -53,6 +58,15 @@ Status ReadMegatronLatentAttention(const ToolFields& fields, Settings& settings)
   TIDEMARK_TRY(CheckRotation(fields));
   TIDEMARK_ASSIGN(const std::int64_t own, fields.Whole("qk-head-dim", 128));
   TIDEMARK_ASSIGN(const std::int64_t rotated, fields.Whole("qk-pos-emb-head-dim", 64));
+  if (rotated % 2 != 0) {
+    return fields.Refuse("qk-pos-emb-head-dim", "64", "expected an even number: pairs of elements are rotated",
+                         "DeepSeek's is 64");
+  }
+  for (const auto& [option, missing] : {std::pair{"kv-lora-rank", 32}, std::pair{"v-head-dim", 128}}) {
+    if (const Result<std::int64_t> size = fields.Whole(option, missing); !size) {
+      return size.error();
+    }
+  }
   settings["network.head_size"] = fields.Retold("qk-head-dim", "128", std::to_string(own + rotated));
   settings["network.latent_attention.rope_head_size"] = fields.Value("qk-pos-emb-head-dim", "64");
   settings["network.latent_attention.value_head_size"] = fields.Value("v-head-dim", "128");

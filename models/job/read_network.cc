@@ -232,7 +232,13 @@ Status ReadShape(Network& network, const Settings& settings, const ConfigValue& 
       TIDEMARK_TRY(ReadField(field, decoder, *value, key));
     }
   }
-  return base == nullptr ? Complete(decoder, settings, "network", place) : Status(Done{});
+  if (base == nullptr) {
+    return Complete(decoder, settings, "network", place);
+  }
+  if (decoder.IsLatent() && !settings.contains("network.kv_heads")) {
+    decoder.kv_heads = decoder.heads;
+  }
+  return Done{};
 }
 
 }  // namespace

@@ -124,7 +124,7 @@ Status CheckLatent(const Decoder& d) {
   if (d.kv_heads != d.heads) {
     return BadInput(
         fmt::format("expected as many kv_heads ({}) as heads ({}) in multi-latent attention", d.kv_heads, d.heads),
-        "leave network.kv_heads out");
+        fmt::format("set network.kv_heads to {}", d.heads));
   }
   struct Other {
     bool is_there;

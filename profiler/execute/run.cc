@@ -105,7 +105,7 @@ Status CheckExecutable(const Job& job, std::span<const RunStep> steps, const Run
   }
   TIDEMARK_ASSIGN(const Model model, Model::Of(job, {0, job.layout.tp}));  // of all stages
   for (const Decoder* one : {&model.decoder(), model.pair() ? &model.pair()->second : &model.decoder()}) {
-    if (one->rope && one->head_size % 2 != 0) {
+    if (one->rope && !one->IsLatent() && one->head_size % 2 != 0) {
       return NotExecuted(fmt::format("the rotation of heads of an odd size ({})", one->head_size));
     }
   }

@@ -54,6 +54,17 @@ std::int64_t CountCommunicators(const Program& program) {
   return std::ssize(groups);
 }
 
+/// What an operation makes for the first time: a flash kernel's backward pass makes the scores again, one of its five
+/// products (models/network/operator.cc).
+double ModelShare(const Operator& op) {
+  const auto* attention = std::get_if<Attention>(&op);
+  if (attention == nullptr || !attention->backward) {
+    return 1;
+  }
+  const auto scores = static_cast<double>(attention->head_size), values = static_cast<double>(attention->value_size());
+  return (2 * scores + 2 * values) / (3 * scores + 2 * values);
+}
+
 ProgramFlops CountFlops(const Program& program) {
   ProgramFlops flops;
   ForEachLeafAndTimes(program, [&](std::size_t at, std::int64_t times) {
@@ -66,10 +77,8 @@ ProgramFlops CountFlops(const Program& program) {
     }
     const double all = static_cast<double>(FlopsOf(compute->op).count()) * static_cast<double>(times);
     flops.hardware += all;
-    const auto* attention = std::get_if<Attention>(&compute->op);
-    const bool repeats_scores = attention != nullptr && attention->backward;
     if (compute->work == Work::compute) {
-      flops.model += repeats_scores ? all * 0.8 : all;
+      flops.model += all * ModelShare(compute->op);
     }
   });
   return flops;

@@ -93,7 +93,7 @@ Strategy Megatron(const char* name, const char* summary, bool distributed_optimi
   axes.precision.reduce = DType::fp32;
   axes.precision.optimizer = DType::fp32;
   axes.packing = {true, true};
-  axes.buffers.latent_value_views = false;  // MultiLatentAttention.forward makes them contiguous
+  axes.buffers.latent_value_views = false;             // MultiLatentAttention.forward makes them contiguous
   axes.buffers.tp_gather = Buffers::TpGather::pooled;  // the global memory buffer "mpu"
   // LinearWithGradAccumulationAndAsyncCommunication
   axes.linear_order = Partition::LinearOrder::input_gradient_first;
