@@ -6,12 +6,14 @@
 namespace tidemark {
 namespace {
 
-std::vector<Holding> HoldsOne(const std::optional<Holding>& as, const std::string& parameter) {
+/// What a buffer of so many elements holds. One that is no multiple is not rounded up, as those of frozen parameters.
+std::vector<Holding> HoldsOne(const std::optional<Holding>& as, const std::string& parameter, std::int64_t elements) {
   if (!as) {
     return {};
   }
   Holding holding = *as;
   holding.of = {{parameter}};
+  holding.multiple = elements % holding.multiple == 0 ? holding.multiple : 1;
   return {holding};
 }
 
@@ -35,7 +37,7 @@ void ParameterTable::Declare(Role& role, const std::string& what, Category categ
                                                                         resident,
                                                                         kept,
                                                                         {},
-                                                                        HoldsOne(as, name)}));
+                                                                        HoldsOne(as, name, elements)}));
     }
   }
 }

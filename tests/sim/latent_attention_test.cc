@@ -5,7 +5,7 @@
 #include "tests/sim/audited_job.h"
 #include "tests/sim/oracle_job.h"
 
-namespace tidemark::latent_attention_flops_test {
+namespace tidemark::latent_attention_test {
 namespace {
 
 // What a step computes for the first time is its forward pass three times: each product, and two of its size backwards.
@@ -30,4 +30,4 @@ TEST(LatentAttentionFlops, AreThreeForwardPassesInModelFlops) {
 }
 
 }  // namespace
-}  // namespace tidemark::latent_attention_flops_test
+}  // namespace tidemark::latent_attention_test
