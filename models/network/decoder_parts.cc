@@ -183,18 +183,21 @@ void DecoderParts::AwaitInputGradient(const ColumnPart& part, TensorId partial, 
 }
 
 TensorId DecoderParts::ReduceInputGradient(const ColumnPart& part, TensorId partial) {
-  if (shape_.tp == 1) {
-    return partial;
-  }
+  return SumOverRanks(builder_.backward(), InputGradientFirst(), part.input_name, "_gradient", partial,
+                      "d_" + part.norm.name + "_out");
+}
+
+TensorId DecoderParts::SumOverRanks(std::vector<Action>& pass, bool asynchronous, const std::string& name,
+                                    const std::string& suffix, TensorId partial, std::string scattered_name) {
   if (!shape_.scattered) {
-    AddCollective(builder_.backward(), InputGradientFirst(), CollectiveKind::all_reduce,
-                  part.input_name + ".reduce_gradient", partial, partial);
+    if (shape_.tp > 1) {
+      AddCollective(pass, asynchronous, CollectiveKind::all_reduce, name + ".reduce" + suffix, partial, partial);
+    }
     return partial;
   }
-  const TensorId scattered = AddCollected("d_" + part.norm.name + "_out",
-                                          shape_.residual_tokens * part.norm.shape.width, Category::activation);
-  AddCollective(builder_.backward(), InputGradientFirst(), CollectiveKind::reduce_scatter,
-                part.input_name + ".scatter_gradient", partial, scattered);
+  const TensorId scattered =
+      AddCollected(std::move(scattered_name), builder_.tensor(partial).elements / shape_.tp, Category::activation);
+  AddCollective(pass, asynchronous, CollectiveKind::reduce_scatter, name + ".scatter" + suffix, partial, scattered);
   return scattered;
 }
 
@@ -293,16 +296,7 @@ TensorId DecoderParts::BothGradients(const LinearPart& linear, TensorId input, c
 }
 
 TensorId DecoderParts::ReduceForward(const std::string& name, TensorId partial) {
-  if (shape_.scattered) {
-    const TensorId scattered =
-        AddCollected(name + "_scattered", shape_.residual_tokens * shape_.hidden, Category::activation);
-    builder_.AddCollective(builder_.forward(), CollectiveKind::reduce_scatter, name + ".scatter", partial, scattered);
-    return scattered;
-  }
-  if (shape_.tp > 1) {
-    builder_.AddCollective(builder_.forward(), CollectiveKind::all_reduce, name + ".reduce", partial, partial);
-  }
-  return partial;
+  return SumOverRanks(builder_.forward(), false, name, "", partial, name + "_scattered");
 }
 
 TensorId DecoderParts::GatherBackward(const std::string& name, TensorId gradient) {

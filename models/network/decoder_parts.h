@@ -180,6 +180,10 @@ class DecoderParts {
   /// As ReduceColumnGradient, but with InputGradientFirst the result must be awaited.
   TensorId ReduceInputGradient(const ColumnPart& part, TensorId partial);
   void AwaitInputGradient(const ColumnPart& part, TensorId partial, TensorId reduced);
+  /// Partial rows summed over the group, down to the own ones in a tensor of this name where rows are scattered; with
+  /// tp = 1 the tensor itself. The collective is called "<name>.reduce<suffix>" or "<name>.scatter<suffix>".
+  TensorId SumOverRanks(std::vector<Action>& pass, bool asynchronous, const std::string& name,
+                        const std::string& suffix, TensorId partial, std::string scattered_name);
   /// A collective that is waited for at once, or with `asynchronous` not.
   void AddCollective(std::vector<Action>& pass, bool asynchronous, CollectiveKind kind, const std::string& name,
                      TensorId from, TensorId to, bool recompute = false);

@@ -37,18 +37,7 @@ TensorId DecoderParts::GatherForward(const std::string& name, TensorId rows) {
 }
 
 TensorId DecoderParts::ReduceBackward(const std::string& name, TensorId partial) {
-  if (shape_.scattered) {
-    const TensorId scattered =
-        AddCollected("d_" + name + "_scattered", builder_.tensor(partial).elements / shape_.tp, Category::activation);
-    builder_.AddCollective(builder_.backward(), CollectiveKind::reduce_scatter, name + ".scatter_gradient", partial,
-                           scattered);
-    return scattered;
-  }
-  if (shape_.tp > 1) {
-    builder_.AddCollective(builder_.backward(), CollectiveKind::all_reduce, name + ".reduce_gradient", partial,
-                           partial);
-  }
-  return partial;
+  return SumOverRanks(builder_.backward(), false, name, "_gradient", partial, "d_" + name + "_scattered");
 }
 
 }  // namespace tidemark
