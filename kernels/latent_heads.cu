@@ -5,17 +5,17 @@
 namespace tidemark::kernels::cuda {
 namespace {
 
-/// An element of a key.
+/// An element of heads of which the first `own` are one tensor's, `apart` from head to head there, and the `rest`
+/// another's that `sharing` heads have in common.
 template <class C>
-struct JoinKey {
-  LatentHeads op;
-  Input<C> projected, common;
-  Output<C> keys;
+struct JoinHead {
+  std::int64_t own, rest, apart, sharing;
+  Input<C> first, last;
+  Output<C> joined;
 
   __host__ __device__ void operator()(std::int64_t i) const {
-    const std::int64_t width = op.own + op.shared, head = i / width, at = i % width;
-    keys.Set(i, at < op.own ? projected[head * (op.own + op.values) + at]
-                            : common[head / op.heads * op.shared + at - op.own]);
+    const std::int64_t width = own + rest, head = i / width, at = i % width;
+    joined.Set(i, at < own ? first[head * apart + at] : last[head / sharing * rest + at - own]);
   }
 };
 
@@ -28,19 +28,6 @@ struct CopyValue {
 
   __host__ __device__ void operator()(std::int64_t i) const {
     values.Set(i, projected[i / op.values * (op.own + op.values) + op.own + i % op.values]);
-  }
-};
-
-/// An element of the product's gradient.
-template <class C>
-struct SplitGradient {
-  LatentHeads op;
-  Input<C> keys, values;
-  Output<C> projected;
-
-  __host__ __device__ void operator()(std::int64_t i) const {
-    const std::int64_t width = op.own + op.values, head = i / width, at = i % width;
-    projected.Set(i, at < op.own ? keys[head * (op.own + op.shared) + at] : values[head * op.values + at - op.own]);
   }
 };
 
@@ -68,7 +55,8 @@ void JoinKeys(const LatentHeads& op, const ConstTensor& projected, const ConstTe
   TIDEMARK_CHECK(projected.type.elements == op.projected_elements() && keys.type.elements == op.key_elements());
   TIDEMARK_CHECK(common.type.elements == op.common_elements());
   InArithmeticOf({projected.type, common.type}, [&]<class C>(C) {
-    EachElement(queue, op.key_elements(), JoinKey<C>{op, projected, common, keys});
+    EachElement(queue, op.key_elements(),
+                JoinHead<C>{op.own, op.shared, op.own + op.values, op.heads, projected, common, keys});
   });
 }
 
@@ -86,7 +74,9 @@ void SplitKeyGradients(const LatentHeads& op, const ConstTensor& key_gradient, c
   TIDEMARK_CHECK(projected_gradient.type.elements == op.projected_elements());
   TIDEMARK_CHECK(common_gradient.type.elements == op.common_elements());
   InArithmeticOf({key_gradient.type, value_gradient.type}, [&]<class C>(C) {
-    EachElement(queue, op.projected_elements(), SplitGradient<C>{op, key_gradient, value_gradient, projected_gradient});
+    EachElement(
+        queue, op.projected_elements(),
+        JoinHead<C>{op.own, op.values, op.own + op.shared, 1, key_gradient, value_gradient, projected_gradient});
     EachElement(queue, op.common_elements(), SumOverHeads<C>{op, key_gradient, common_gradient});
   });
 }
