@@ -180,12 +180,27 @@ TEST(Attention, NarrowGradientsAreThoseOfFp64WithinTheirRoundings) {
   }
 }
 
+/// Of an attention whose operands lie otherwise than in `given`, which has its results.
+void ExpectTheSameBits(Case& c, const Case& given) {
+  const Numbers d_output = Numbers::Random(given.output.type(), 4);
+  const Gradients expected(given, d_output);
+  c.output = Numbers(given.output.type());
+  c.Forward();
+  EXPECT_EQ(c.output.bytes(), given.output.bytes());
+  EXPECT_EQ(c.lse.bytes(), given.lse.bytes());
+  const Gradients result(c, d_output);
+  EXPECT_EQ(result.dq.bytes(), expected.dq.bytes());
+  EXPECT_EQ(result.dk.bytes(), expected.dk.bytes());
+  EXPECT_EQ(result.dv.bytes(), expected.dv.bytes());
+}
+
 TEST(Attention, ReadsAPackedProjectionWhereItIsGivenOne) {
   const Attention op = kShapes[1];
   const HeadShape& s = op.shape;
   for (const DType dtype : {DType::fp64, DType::fp32, DType::bf16}) {
     Case c(op, dtype);
     c.Forward();
+    const Case given = c;
     Numbers packed(TensorType{dtype, s.packed_elements()});
     const std::int64_t q_width = s.heads * s.head_size, k_width = s.kv_heads * s.head_size;
     for (std::int64_t t = 0; t < s.tokens(); ++t) {
@@ -194,18 +209,8 @@ TEST(Attention, ReadsAPackedProjectionWhereItIsGivenOne) {
       Copy(Slice(ConstTensor(c.k), t * k_width, k_width), Slice(Tensor(packed), row + q_width, k_width));
       Copy(Slice(ConstTensor(c.v), t * k_width, k_width), Slice(Tensor(packed), row + q_width + k_width, k_width));
     }
-    const Numbers output = c.output, lse = c.lse;
-    const Numbers d_output = Numbers::Random(c.output.type(), 4);
-    const Gradients expected(c, d_output);
     c.q = c.k = c.v = packed;
-    c.output = Numbers(output.type());
-    c.Forward();
-    EXPECT_EQ(c.output.bytes(), output.bytes());
-    EXPECT_EQ(c.lse.bytes(), lse.bytes());
-    const Gradients result(c, d_output);
-    EXPECT_EQ(result.dq.bytes(), expected.dq.bytes());
-    EXPECT_EQ(result.dk.bytes(), expected.dk.bytes());
-    EXPECT_EQ(result.dv.bytes(), expected.dv.bytes());
+    ExpectTheSameBits(c, given);
   }
 }
 
@@ -216,8 +221,7 @@ TEST(Attention, ReadsValuesThatHaveSomethingInFrontOfEachHead) {
     for (const DType dtype : {DType::fp64, DType::fp32, DType::bf16}) {
       Case c(op, dtype);
       c.Forward();
-      const Numbers output = c.output, lse = c.lse, d_output = Numbers::Random(c.output.type(), 4);
-      const Gradients expected(c, d_output);
+      const Case given = c;
       const std::int64_t heads = op.shape.tokens() * op.shape.kv_heads;
       Numbers apart = Numbers::Random({dtype, heads * (in_front + size)}, 5);
       for (std::int64_t head = 0; head < heads; ++head) {
@@ -226,14 +230,7 @@ TEST(Attention, ReadsValuesThatHaveSomethingInFrontOfEachHead) {
       }
       c.v = apart;
       c.op.shape.before_value = in_front;
-      c.output = Numbers(output.type());
-      c.Forward();
-      EXPECT_EQ(c.output.bytes(), output.bytes());
-      EXPECT_EQ(c.lse.bytes(), lse.bytes());
-      const Gradients result(c, d_output);
-      EXPECT_EQ(result.dq.bytes(), expected.dq.bytes());
-      EXPECT_EQ(result.dk.bytes(), expected.dk.bytes());
-      EXPECT_EQ(result.dv.bytes(), expected.dv.bytes());
+      ExpectTheSameBits(c, given);
     }
   }
 }

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "tests/profiler/execute/memory_events.h"
 #include "tests/profiler/execute/own_programs.h"
 
 namespace tidemark::latent_attention_test {
@@ -88,19 +87,10 @@ TEST_P(LatentAttentionOfRanks, GradientsAreThoseOfOneRankThatHasAllHeads) {
   const Job job = JobOf(GetParam());
   Job plain = OneBatch(job);
   DecoderOf(plain).norm_kernel = Decoder::NormKernel::fused;
-  const RunOutcome& whole = Reference(plain, 1, Exact());
-  for (const auto kind : {kernels::Queue::Kind::cpu, kernels::Queue::Kind::host}) {
-    ExpectGradientsOf(whole, job, RanOwnPrograms(job, 1, Exact(), kind));
-  }
+  ExpectGradientsByEveryKernel(Reference(plain, 1, Exact()), job);
 }
 
-TEST_P(LatentAttentionOfRanks, AllocatesWhatWasPredictedEventByEvent) {
-  const Job job = JobOf(GetParam());
-  PredictOptions options;
-  options.steps = FirstSteps(2);
-  const Prediction prediction = *Predict(job, options);
-  EXPECT_EQ(MemoryEventsOf(RanOwnPrograms(job, 2, {}).front().trace), MemoryEventsOf(*prediction.roles.front().trace));
-}
+TEST_P(LatentAttentionOfRanks, AllocatesWhatWasPredictedEventByEvent) { ExpectPredictedEvents(JobOf(GetParam())); }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, LatentAttentionOfRanks, testing::ValuesIn(kLatent));
 

@@ -8,6 +8,7 @@
 
 #include "profiler/device/host_device.h"
 #include "profiler/execute/numerics.h"
+#include "tests/profiler/execute/memory_events.h"
 #include "tests/profiler/execute/thread_ranks.h"
 
 namespace tidemark {
@@ -41,6 +42,21 @@ inline void ExpectGradientsOf(const RunOutcome& whole, const Job& job, const std
     const Distance distance = DistanceOf(ModelAt(job, rank), gradients, whole.gradients, kExactFloor);
     EXPECT_LT(distance.highest, 1e-10) << "rank " << rank << " at " << distance.tensor;
   }
+}
+
+/// The same of a step by the kernels of a processor, and by a GPU's run on the host.
+inline void ExpectGradientsByEveryKernel(const RunOutcome& whole, const Job& job) {
+  for (const auto kind : {kernels::Queue::Kind::cpu, kernels::Queue::Kind::host}) {
+    ExpectGradientsOf(whole, job, RanOwnPrograms(job, 1, Exact(), kind));
+  }
+}
+
+/// Of two steps of the first rank.
+inline void ExpectPredictedEvents(const Job& job) {
+  PredictOptions options;
+  options.steps = FirstSteps(2);
+  const Prediction prediction = *Predict(job, options);
+  EXPECT_EQ(MemoryEventsOf(RanOwnPrograms(job, 2, {}).front().trace), MemoryEventsOf(*prediction.roles.front().trace));
 }
 
 }  // namespace tidemark

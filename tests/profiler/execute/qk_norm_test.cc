@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "tests/profiler/execute/memory_events.h"
 #include "tests/profiler/execute/own_programs.h"
 
 namespace tidemark::qk_norm_test {
@@ -85,19 +84,10 @@ TEST_P(QkNorm, GradientsAreThoseOfOneRankThatHasAllHeads) {
   const Job job = JobOf(GetParam());
   Job fused = OneBatch(job);
   DecoderOf(fused).norm_kernel = NormKernel::fused;
-  const RunOutcome& whole = Reference(fused, 1, Exact());
-  for (const auto kind : {kernels::Queue::Kind::cpu, kernels::Queue::Kind::host}) {
-    ExpectGradientsOf(whole, job, RanOwnPrograms(job, 1, Exact(), kind));
-  }
+  ExpectGradientsByEveryKernel(Reference(fused, 1, Exact()), job);
 }
 
-TEST_P(QkNorm, AllocatesWhatWasPredictedEventByEvent) {
-  const Job job = JobOf(GetParam());
-  PredictOptions options;
-  options.steps = FirstSteps(2);
-  const Prediction prediction = *Predict(job, options);
-  EXPECT_EQ(MemoryEventsOf(RanOwnPrograms(job, 2, {}).front().trace), MemoryEventsOf(*prediction.roles.front().trace));
-}
+TEST_P(QkNorm, AllocatesWhatWasPredictedEventByEvent) { ExpectPredictedEvents(JobOf(GetParam())); }
 
 /// AdamW hardly sees how long a gradient is.
 Job Clipped(const Normalised& n) {
