@@ -197,6 +197,8 @@ TEST(HuggingFaceConfig, RefusesMultiLatentAttentionThatItCannotRepresent) {
     EXPECT_NE(error.find(reason), std::string::npos) << error;
   }
   EXPECT_NE(ErrorOf(R"({"model_type": "deepseek_v2"})").find("num_experts_per_tok: is missing"), std::string::npos);
+  EXPECT_NE(ErrorOf(R"({"model_type": "deepseek_v2", "num_experts_per_tok": 6, "mlp_bias": true})").find("mlp_bias"),
+            std::string::npos);
 }
 
 TEST(HuggingFaceConfig, TakesNullForTheDefaultAndSparesUnknownKeys) {

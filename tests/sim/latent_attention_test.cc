@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 #include "sim/predict/communication.h"
+#include "sim/predict/lints.h"
 #include "tests/sim/audited_job.h"
 #include "tests/sim/oracle_job.h"
 
@@ -27,6 +32,37 @@ TEST(LatentAttentionFlops, AreThreeForwardPassesInModelFlops) {
   EXPECT_DOUBLE_EQ(counted.model, 3 * forward * real(job.accumulation_steps));
   const double scores = real(d.layers) * heads * tokens * real(job.sequence_length) * 96;
   EXPECT_DOUBLE_EQ(counted.hardware - counted.model, scores * real(job.accumulation_steps));
+}
+
+// A key that a user gives and that changes nothing is named; the same from a file or a system's defaults is not.
+TEST(LatentAttentionLints, NameKeysOfTheCommandLineThatChangeNothing) {
+  using ::testing::ElementsAre;
+  using ::testing::HasSubstr;
+  using ::testing::IsEmpty;
+  const auto named = [](const Job& job, const char* key, const char* source) {
+    Job given = job;
+    given.sources[key] = source;
+    std::vector<std::string> messages;
+    for (const Lint& lint : LintJob(given)) {
+      if (lint.id == "option-without-effect") {
+        messages.push_back(lint.message);
+      }
+    }
+    return messages;
+  };
+  const Job plain = OracleJob("megatron", 4);
+  Job latent = plain;
+  auto& d = std::get<Decoder>(latent.network.shape);
+  d.kv_heads = d.heads;
+  d.latent = {.kv_lora_rank = 8, .rope_head_size = 2, .value_head_size = 4};
+  EXPECT_THAT(named(latent, "packing.qkv", "--set"), ElementsAre(HasSubstr("packing.qkv changes nothing")));
+  EXPECT_THAT(named(latent, "packing.qkv", "default"), IsEmpty());
+  EXPECT_THAT(named(plain, "packing.qkv", "--set"), IsEmpty());
+  constexpr const char* kViews = "buffers.latent_value_views";
+  EXPECT_THAT(named(plain, kViews, "--set"), ElementsAre(HasSubstr("there is no multi-latent attention")));
+  EXPECT_THAT(named(latent, kViews, "--set"), IsEmpty());
+  latent.layout.cp = 2;
+  EXPECT_THAT(named(latent, kViews, "--set"), ElementsAre(HasSubstr("a ring (layout.cp)")));
 }
 
 }  // namespace
