@@ -9,7 +9,7 @@ namespace tidemark {
 // Networks with multi-latent attention, from the config.json of a model of this type.
 
 Decoder ReadDeepseekV2(HuggingFaceKeys& keys);
-/// Kimi K2's as well, which is published with a copy of this class.
+/// Kimi K2's as well, whose files have the same keys.
 Decoder ReadDeepseekV3(HuggingFaceKeys& keys);
 
 }  // namespace tidemark

@@ -42,12 +42,11 @@ Status ReadMegatronLatentAttention(const ToolFields& fields, Settings& settings)
     return fields.Refuse(kOption, "", "multi-latent attention with biases is not supported by this version",
                          "add disable-bias-linear, and leave out add-qkv-bias, to price it without");
   }
-  // arguments.py; and QKNormConfigResolver of mla_qk_norm_config.py at d98e8a64, which normalises what such a
-  // projection reads.
-  if (fields.Has("group-query-attention")) {
+  if (fields.Has("group-query-attention")) {  // arguments.py
     return fields.Refuse("group-query-attention", "",
                          "group query attention is mutually exclusive with multi latent attention", "leave it out");
   }
+  // QKNormConfigResolver of mla_qk_norm_config.py at d98e8a64.
   if (!fields.Has("q-lora-rank")) {
     return fields.Refuse(
         kOption, "",
