@@ -33,7 +33,7 @@ constexpr std::string_view kOtherHeads[] = {"ForSequenceClassification", "ForTok
 /// What a file is refused for whose model type has no experts here: a llama4's, whatever else it is refused for.
 void RequireNoExperts(Keys& keys) {
   for (const char* const experts : {"num_local_experts", "num_experts", "n_routed_experts"}) {
-    keys.Require(keys.Whole(experts, 0, 0) <= 1, experts, "expected a network without experts",
+    keys.Require(keys.WholeOrNull(experts, 0, 0, 0) <= 1, experts, "expected a network without experts",
                  "of networks with experts those of model_type deepseek_v2, deepseek_v3, glm4_moe, kimi_k2, mixtral, "
                  "qwen2_moe and qwen3_moe are read; network.experts of a job describes others");
   }
@@ -71,7 +71,7 @@ Decoder ReadLlamaLike(Keys& keys, const LlamaDefaults& defaults) {
   d.ffn = keys.Whole("intermediate_size", defaults.ffn);
   d.layers = keys.Whole("num_hidden_layers", 32);
   d.heads = keys.Whole("num_attention_heads", 32);
-  d.kv_heads = keys.Whole("num_key_value_heads", defaults.kv_heads == 0 ? d.heads : defaults.kv_heads);
+  d.kv_heads = keys.WholeOrNull("num_key_value_heads", defaults.kv_heads == 0 ? d.heads : defaults.kv_heads, d.heads);
   d.vocabulary = keys.Whole("vocab_size", defaults.vocabulary);
   d.tied_embeddings = keys.Truth("tie_word_embeddings", false);
   d.attention_dropout = keys.Fraction("attention_dropout", 0.0);
@@ -80,7 +80,7 @@ Decoder ReadLlamaLike(Keys& keys, const LlamaDefaults& defaults) {
 
 /// head_dim may differ from hidden / heads, and must be given where that does not divide.
 void ReadHeadSize(Keys& keys, Decoder& d) {
-  d.head_size = keys.Whole("head_dim", d.hidden / d.heads);
+  d.head_size = keys.WholeOrNull("head_dim", d.hidden / d.heads, d.hidden / d.heads);
   keys.Require(d.head_size > 0, "num_attention_heads",
                fmt::format("expected at most hidden_size ({}) heads, found {}", d.hidden, d.heads));
 }
@@ -154,7 +154,7 @@ Decoder ReadQwenWithExperts(Keys& keys, const QwenDefaults& defaults) {
   d.ffn = keys.Whole("intermediate_size", defaults.ffn);
   d.layers = keys.Whole("num_hidden_layers", 24);
   d.heads = keys.Whole("num_attention_heads", defaults.heads);
-  d.kv_heads = keys.Whole("num_key_value_heads", defaults.kv_heads);
+  d.kv_heads = keys.WholeOrNull("num_key_value_heads", defaults.kv_heads, d.heads);
   d.vocabulary = keys.Whole("vocab_size", 151936);
   d.tied_embeddings = keys.Truth("tie_word_embeddings", false);
   d.attention_dropout = keys.Fraction("attention_dropout", 0.0);

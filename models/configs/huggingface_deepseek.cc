@@ -23,7 +23,7 @@ Decoder ReadDeepseek(HuggingFaceKeys& keys, const DeepseekDefaults& defaults) {
   d.heads = keys.Whole("num_attention_heads", defaults.heads);
   d.kv_heads = d.heads;
   d.latent.kv_lora_rank = keys.Whole("kv_lora_rank", 512);
-  d.latent.q_lora_rank = keys.IsNull("q_lora_rank") ? 0 : keys.Whole("q_lora_rank", 1536);
+  d.latent.q_lora_rank = keys.WholeOrNull("q_lora_rank", 1536, 0);
   d.latent.rope_head_size = keys.Whole("qk_rope_head_dim", 64);
   d.latent.value_head_size = keys.Whole("v_head_dim", 128);
   d.head_size = keys.Whole("qk_nope_head_dim", 128) + d.latent.rope_head_size;
@@ -32,7 +32,7 @@ Decoder ReadDeepseek(HuggingFaceKeys& keys, const DeepseekDefaults& defaults) {
   d.attention_dropout = keys.Fraction("attention_dropout", 0.0);
   keys.Require(!keys.Truth("attention_bias", false), "attention_bias", "expected false",
                "multi-latent attention with biases cannot be represented");
-  keys.Require(keys.Whole("num_key_value_heads", d.heads) == d.heads, "num_key_value_heads",
+  keys.Require(keys.WholeOrNull("num_key_value_heads", d.heads, d.heads) == d.heads, "num_key_value_heads",
                fmt::format("expected as many as num_attention_heads ({})", d.heads),
                "in multi-latent attention each query has a key of its own");
   keys.Require(keys.Whole("moe_layer_freq", 1) == 1, "moe_layer_freq", "expected 1",

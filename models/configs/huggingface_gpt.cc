@@ -37,7 +37,7 @@ Decoder ReadGpt2(HuggingFaceKeys& keys) {
   d.hidden = keys.Whole("n_embd", 768);
   d.layers = keys.Whole("n_layer", 12);
   d.heads = keys.Whole("n_head", 12);
-  d.ffn = keys.Whole("n_inner", 4 * d.hidden);
+  d.ffn = keys.WholeOrNull("n_inner", 4 * d.hidden, 4 * d.hidden);
   d.positions = keys.Whole("n_positions", 1024);
   d.vocabulary = keys.Whole("vocab_size", 50257);
   d.relu = keys.Word("activation_function", "gelu_new") == "relu";
@@ -83,7 +83,7 @@ Decoder ReadOpt(HuggingFaceKeys& keys) {
   d.tied_embeddings = keys.Truth("tie_word_embeddings", true);
   d.qkv_bias = d.linear_bias = keys.Truth("enable_bias", true);
   SetEvenHeads(keys, d, "num_attention_heads");
-  const std::int64_t embedding = keys.Whole("word_embed_proj_dim", d.hidden);
+  const std::int64_t embedding = keys.WholeOrNull("word_embed_proj_dim", d.hidden, d.hidden);
   keys.Require(embedding == d.hidden, "word_embed_proj_dim",
                fmt::format("expected the hidden size ({}), found {}", d.hidden, embedding),
                "projections around the embedding cannot be represented");

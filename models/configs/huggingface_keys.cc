@@ -33,10 +33,16 @@ std::int64_t HuggingFaceKeys::Whole(const std::string& key, std::int64_t missing
               : Refuse(key, fmt::format("a whole number from {} to {}", least, kLargestShape), missing);
 }
 
+std::int64_t HuggingFaceKeys::WholeOrNull(const std::string& key, std::int64_t missing, std::int64_t of_null,
+                                          std::int64_t least) {
+  const Json* value = Find(key);
+  return value != nullptr && value->is_null() ? of_null : Whole(key, missing, least);
+}
+
 double HuggingFaceKeys::Fraction(const std::string& key, double missing) {
   const Json* value = Find(key);
-  if (value == nullptr) {
-    return missing;
+  if (value == nullptr || value->is_null()) {
+    return value == nullptr ? missing : 0;
   }
   const bool fits = value->is_number() && value->get<double>() >= 0 && value->get<double>() < 1;
   return fits ? value->get<double>() : Refuse(key, "a number of at least 0 and below 1", missing);
@@ -59,20 +65,20 @@ std::string HuggingFaceKeys::Word(const std::string& key, const std::string& mis
 }
 
 std::vector<std::string> HuggingFaceKeys::Words(const std::string& key) {
-  const Json* value = Find(key);
-  if (value == nullptr) {
+  if (!Has(key)) {
     return {};
   }
+  const Json* value = Find(key);
   const auto is_word = [](const Json& one) { return one.is_string(); };
   const bool fits = value->is_array() && std::all_of(value->begin(), value->end(), is_word);
   return fits ? value->get<std::vector<std::string>>() : Refuse(key, "a list of words", std::vector<std::string>());
 }
 
 std::set<std::int64_t> HuggingFaceKeys::Numbers(const std::string& key) {
-  const Json* value = Find(key);
-  if (value == nullptr) {
+  if (!Has(key)) {
     return {};
   }
+  const Json* value = Find(key);
   const auto is_number = [](const Json& one) { return one.is_number_unsigned() && one <= kLargestShape; };
   const bool fits = value->is_array() && std::all_of(value->begin(), value->end(), is_number);
   return fits ? value->get<std::set<std::int64_t>>()
@@ -106,13 +112,12 @@ void HuggingFaceKeys::RequireNoSlips() {
 const HuggingFaceKeys::Json* HuggingFaceKeys::Find(const std::string& key) const {
   read_.insert(key);
   const auto found = json_.find(key);
-  return found == json_.end() || found->is_null() ? nullptr : &*found;
+  return found == json_.end() ? nullptr : &*found;
 }
 
-bool HuggingFaceKeys::IsNull(const std::string& key) const {
-  read_.insert(key);
-  const auto found = json_.find(key);
-  return found != json_.end() && found->is_null();
+bool HuggingFaceKeys::Has(const std::string& key) const {
+  const Json* value = Find(key);
+  return value != nullptr && !value->is_null();
 }
 
 const ConfigValue& HuggingFaceKeys::Place(const std::string& key) const {

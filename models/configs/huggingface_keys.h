@@ -13,7 +13,8 @@
 namespace tidemark {
 
 /// Typed access to the keys of one file. JSON gives the types, the ConfigValue the lines. The first error is kept and
-/// every later read returns its default, so that a reader states its keys without a branch behind each.
+/// every later read returns its default, so that a reader states its keys without a branch behind each. A key may be
+/// missing, or be null: a class of transformers has a default for the one, and takes the other where it says so.
 class HuggingFaceKeys {
  public:
   using Json = nlohmann::json;
@@ -21,14 +22,13 @@ class HuggingFaceKeys {
   HuggingFaceKeys(const Json& json, const ConfigValue& places) : json_(json), places_(places) {}
 
   std::int64_t Whole(const std::string& key, std::int64_t missing, std::int64_t least = 1);
-  double Fraction(const std::string& key, double missing);  ///< at least 0 and below 1
+  std::int64_t WholeOrNull(const std::string& key, std::int64_t missing, std::int64_t of_null, std::int64_t least = 1);
+  double Fraction(const std::string& key, double missing);  ///< at least 0 and below 1; null is 0
   bool Truth(const std::string& key, bool missing);
   std::string Word(const std::string& key, const std::string& missing);
-  std::vector<std::string> Words(const std::string& key);
-  std::set<std::int64_t> Numbers(const std::string& key);
-  bool Has(const std::string& key) const { return Find(key) != nullptr; }
-  /// Of a key whose null is not its default, as it is with most.
-  bool IsNull(const std::string& key) const;
+  std::vector<std::string> Words(const std::string& key);  ///< none where it is missing or null
+  std::set<std::int64_t> Numbers(const std::string& key);  ///< none where it is missing or null
+  bool Has(const std::string& key) const;                  ///< and it is not null
 
   /// Keeps the error that the value of `key` is one the tables cannot represent.
   void Require(bool condition, const std::string& key, std::string expectation, std::string hint = {});
@@ -40,8 +40,8 @@ class HuggingFaceKeys {
   const Status& status() const { return status_; }
 
  private:
-  /// Null when the key is missing or its value is null: transformers gives both the default.
-  const Json* Find(const std::string& key) const;
+  const Json* Find(const std::string& key) const;  ///< nullptr: it is missing
+
   const ConfigValue& Place(const std::string& key) const;
   std::string Found(const std::string& key) const;
 

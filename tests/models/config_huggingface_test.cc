@@ -201,11 +201,40 @@ TEST(HuggingFaceConfig, RefusesMultiLatentAttentionThatItCannotRepresent) {
             std::string::npos);
 }
 
-TEST(HuggingFaceConfig, TakesNullForTheDefaultAndSparesUnknownKeys) {
-  const Decoder d = Read(R"({"model_type": "llama", "num_attention_heads": 16, "num_key_value_heads": null,
-                             "head_dim": null, "rope_scaling": {"factor": 8.0}, "torch_dtype": "float16"})");
-  EXPECT_EQ(d.kv_heads, 16);
-  EXPECT_EQ(d.head_size, 256);
+TEST(HuggingFaceConfig, SparesUnknownKeys) {
+  EXPECT_EQ(Read(R"({"model_type": "llama", "rope_scaling": {"factor": 8.0}, "torch_dtype": "float16"})").hidden, 4096);
+}
+
+TEST(HuggingFaceConfig, TellsNullFromAMissingKey) {
+  for (const std::string type : {"llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe"}) {
+    const Decoder d =
+        Read(R"({"model_type": ")" + type + R"(", "num_attention_heads": 64, "num_key_value_heads": null})");
+    EXPECT_EQ(d.kv_heads, 64) << type << ": not grouped, whatever the class's default is";
+  }
+  const Decoder llama = Read(R"({"model_type": "llama", "num_attention_heads": 16, "head_dim": null,
+                                 "attention_dropout": null, "num_experts": null})");
+  EXPECT_EQ(llama.head_size, 256);
+  EXPECT_EQ(llama.attention_dropout, 0);
+  EXPECT_EQ(Read(R"({"model_type": "gpt2", "n_embd": 1024, "n_head": 16, "n_inner": null})").ffn, 4096);
+  EXPECT_EQ(Read(R"({"model_type": "gpt2", "attn_pdrop": null})").attention_dropout, 0) << "and not 0.1";
+  EXPECT_EQ(Read(R"({"model_type": "opt", "word_embed_proj_dim": null})").hidden, 768);
+  EXPECT_EQ(Read(R"({"model_type": "qwen3_moe", "mlp_only_layers": null})").experts.dense_layers, 0);
+}
+
+TEST(HuggingFaceConfig, RefusesNullWhereTheClassTakesNone) {
+  struct Null {
+    std::string type, key, expected;
+  };
+  for (const auto& [type, key, expected] : {Null{"llama", "hidden_size", "a whole number from 1"},
+                                            {"qwen3", "head_dim", "a whole number from 1"},  // 128 whatever the heads
+                                            {"glm4_moe", "num_key_value_heads", "a whole number from 1"},
+                                            {"glm4_moe", "n_shared_experts", "a whole number from 0"},
+                                            {"mistral", "tie_word_embeddings", "true or false"},
+                                            {"gpt2", "activation_function", "a word in quotes"}}) {
+    const std::string error = ErrorOf("{\n\"model_type\": \"" + type + "\",\n\"" + key + "\": null}");
+    EXPECT_NE(error.find("dir/config.json:3: " + key + ": expected " + expected), std::string::npos) << error;
+    EXPECT_NE(error.find("found null"), std::string::npos) << error;
+  }
 }
 
 TEST(HuggingFaceConfig, RefusesAKeyThatIsOneLetterAwayFromAMissingOne) {
