@@ -72,6 +72,9 @@ class AdviseCommand : public Command {
     for (const SingleChange& change : SingleChanges(now.job)) {
       Try(change, now, advice, candidates);
     }
+    advice.no_effect += std::ssize(candidates);
+    std::erase_if(candidates, [all = candidates](const Candidate& each) { return HasIdleKey(each, all); });
+    advice.no_effect -= std::ssize(candidates);
     for (auto& [change, option] : candidates) {
       const std::int64_t most_events = kMostSimulated / std::ssize(candidates);
       TIDEMARK_ASSIGN(const ChangedJob changed, SimulateChanged(job_, change, most_events));
@@ -95,6 +98,18 @@ class AdviseCommand : public Command {
     SingleChange change;
     AdvisedOption option;
   };
+
+  /// Whether some of its keys alone come to the same.
+  static bool HasIdleKey(const Candidate& candidate, const std::vector<Candidate>& all) {
+    return std::ranges::any_of(all, [&](const Candidate& fewer) {
+      const auto has = [&](const std::string& set) {
+        return std::ranges::find(candidate.change, set) != candidate.change.end();
+      };
+      return fewer.change.size() < candidate.change.size() && std::ranges::all_of(fewer.change, has) &&
+             fewer.option.cost.allocated == candidate.option.cost.allocated &&
+             fewer.option.cost.step == candidate.option.cost.step;
+    });
+  }
 
   void Try(const SingleChange& change, const ChangedJob& now, Advice& advice,
            std::vector<Candidate>& candidates) const {

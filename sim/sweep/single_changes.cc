@@ -51,6 +51,16 @@ void AddFields(const Job& job, const Strategy& strategy, std::vector<SingleChang
   }
 }
 
+/// Parts of a layer that are computed again come with the policy that looks at them. Under it each is a key of its own.
+void AddRecomputedParts(const Job& job, std::vector<SingleChange>& changes) {
+  if (job.axes.recompute.policy == Recompute::Policy::selective) {
+    return;
+  }
+  for (const std::string_view part : {"norm", "activation", "feed_forward", "latent_heads"}) {
+    changes.push_back({"recompute.policy=selective", fmt::format("recompute.{}=true", part)});
+  }
+}
+
 /// A bucket that is allocated whole and holds more than there is.
 void AddBucket(const Job& job, const Strategy& strategy, std::vector<SingleChange>& changes) {
   const std::int64_t bucket = strategy.fixed_bucket == nullptr ? 0 : strategy.fixed_bucket(job);
@@ -98,6 +108,7 @@ std::vector<SingleChange> SingleChanges(const Job& job) {
   std::vector<SingleChange> changes;
   if (const Result<Strategy> strategy = FindStrategy(job.strategy); strategy.ok()) {
     AddFields(job, *strategy, changes);
+    AddRecomputedParts(job, changes);
     AddBucket(job, *strategy, changes);
   }
   for (const Strategy& strategy : AllStrategies()) {
