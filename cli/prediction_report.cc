@@ -197,8 +197,11 @@ PredictionReport MakeReport(const Job& job, const PredictOptions& options, Predi
         {std::string(Name(step.run.kind)), step.run.count, step.time, step.allocated, step.reserved});
   }
   const StepTime& time = prediction.time;
-  report.time = {time.step,   time.compute, time.recompute, time.optimizer, time.exposed_communication,
-                 time.bubble, time.host};
+  report.time = {
+      time.step, time.compute, time.recompute, time.optimizer, time.exposed_communication, time.bubble, time.host, {}};
+  if (time.role != StepTime::kSeveral) {
+    report.time.role = report.roles.at(static_cast<std::size_t>(time.role)).role;
+  }
   for (const Lint& lint : prediction.lints) {
     AddLint(report, lint);
   }

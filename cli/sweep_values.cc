@@ -52,8 +52,8 @@ SweepRow SweepValues::Row(const PricedRow& row, bool on_front) const {
   out.by_category = row.by_category;
   out.phase = std::string(Name(row.phase));
   const StepTime& time = row.time;
-  out.time = {time.step,   time.compute, time.recompute, time.optimizer, time.exposed_communication,
-              time.bubble, time.host};
+  out.time = {
+      time.step, time.compute, time.recompute, time.optimizer, time.exposed_communication, time.bubble, time.host, {}};
   out.tokens_per_s_per_gpu = row.tokens_per_s_per_gpu;
   out.mfu = row.mfu > 0 ? std::optional(row.mfu) : std::nullopt;
   out.fits = row.fits;

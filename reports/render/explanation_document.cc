@@ -111,7 +111,11 @@ Section LivesSection(const Explanation& explanation) {
 }
 
 Section TimeSection(const Explanation& explanation) {
-  Section section{"Time of a step by cause", "on the last role to finish", {}, {}};
+  const PredictionReport &before = explanation.before.report, &after = explanation.after.report;
+  Section section{"Time of a step by cause", fmt::format("on {}", after.LastRoleText()), {}, {}};
+  if (before.LastRoleText() != after.LastRoleText()) {
+    section.subtitle += fmt::format("; before, on {}", before.roles.size() > 1 ? before.time.role : "the only one");
+  }
   section.table.columns = {
       {"cause", false, false}, {"before", true, false}, {"after", true, false}, {"difference", true, false}};
   for (const ExplainedTime& time : explanation.times) {

@@ -6,6 +6,7 @@
 #include "reports/render/instants.h"
 #include "reports/render/lints.h"
 #include "reports/render/role_json.h"
+#include "reports/render/time_json.h"
 #include "reports/summarise/yaml_json.h"
 
 namespace tidemark {
@@ -21,6 +22,7 @@ Json SideJson(const ExplainedSide& side) {
           {"usable_memory_bytes", side.report.usable_memory.count()},
           {"peak", RoleJson(side.report.Worst())},
           {"step_ns", side.report.time.step.count()},
+          {"last_role", LastRoleJson(side.report.time)},
           {"microbatches", side.microbatches},
           {"instants", InstantsJson(side.report.instants)},
           {"lints", LintsJson(side.report.lints)}};

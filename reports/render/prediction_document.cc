@@ -111,7 +111,7 @@ Section StepsSection(const PredictionReport& report) {
 Section TimeSection(const PredictionReport& report) {
   const TimeReport& time = report.time;
   Section section{fmt::format("Time of {} by cause", report.Steps() == 1 ? "a step" : report.StepText()),
-                  "on the last role to finish; idle time belongs to what was waited for",
+                  fmt::format("on {}; idle time belongs to what was waited for", report.LastRoleText()),
                   {},
                   {}};
   section.table.columns = {{"cause", false, false}, {"time", true, false}, {"share", true, false}};

@@ -13,4 +13,8 @@ nlohmann::ordered_json TimeJson(const TimeReport& time) {
           {"host_ns", time.host.count()}};
 }
 
+nlohmann::ordered_json LastRoleJson(const TimeReport& time) {
+  return time.role.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(time.role);
+}
+
 }  // namespace tidemark

@@ -293,7 +293,15 @@ class Words {
       sum += size(time);
       told.push_back(fmt::format("{} ({})", time.cause, InsteadOf(time.after, time.before)));
     }
-    return fmt::format("most of the difference in {}", fmt::join(told, " and "));
+    return fmt::format("most of the difference in {}{}", fmt::join(told, " and "), LastToFinish());
+  }
+
+  /// Times are those of the role that ends a step, which may be another one than before.
+  std::string LastToFinish() const {
+    const std::string &before = before_.report.time.role, &after = after_.report.time.role;
+    const bool pipelines = before_.report.roles.size() > 1 && after_.report.roles.size() > 1;
+    return pipelines && before != after ? fmt::format(", on {}, the last to finish; before, that is {}", after, before)
+                                        : "";
   }
 
   /// What a remark on the second job's memory advises that the first did not need, else what was tried and found to

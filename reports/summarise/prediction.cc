@@ -24,6 +24,11 @@ std::int64_t PredictionReport::Steps() const {
   return count;
 }
 
+std::string PredictionReport::LastRoleText() const {
+  return roles.size() > 1 && !time.role.empty() ? fmt::format("{}, the last role to finish", time.role)
+                                                : "the last role to finish";
+}
+
 std::string PredictionReport::StepText() const {
   return Steps() == 1 ? fmt::format("{} step", steps.front().kind) : fmt::format("{} steps", Grouped(Steps()));
 }

@@ -52,6 +52,7 @@ struct TimeReport {
   Nanos step;
   Nanos compute, recompute, optimizer;
   Nanos exposed_communication, bubble, host;
+  std::string role;  ///< that role, as "stage 0"; empty: not told, or steps end on different ones
 };
 
 /// Equal steps in a row, of all that the report is about.
@@ -116,6 +117,8 @@ struct PredictionReport {
   bool Fits() const;
   std::int64_t Steps() const;    ///< how many there are
   std::string StepText() const;  ///< "steady step", "5 steps"
+  /// "stage 3, the last role to finish"; without a name where there is but one role, or where it is not the same one.
+  std::string LastRoleText() const;
 };
 
 }  // namespace tidemark

@@ -16,14 +16,15 @@
 // next round make the choices s and move moments and sums by d. Let the same hold after N rounds. Then (regime.h) every
 // round between does the same, and the clocks after n + j rounds are at x + j d. What follows when the first role has
 // left its loop is run from both ends: where it makes the same choices there, it makes them everywhere between, and
-// each part of the step's time is affine in j. Where it does not, the middle is tried.
+// each part of the step's time is affine in j, and the last role to finish the same. Where it does not, the middle is
+// tried.
 
 namespace tidemark {
 namespace {
 
 using Values = std::vector<std::int64_t>;
 
-constexpr std::size_t kStepTimes = 7;
+constexpr std::size_t kStepTimes = 8;
 using TimeParts = std::array<std::int64_t, kStepTimes>;
 
 TimeParts ToArray(const StepTime& time) {
@@ -33,12 +34,13 @@ TimeParts ToArray(const StepTime& time) {
           time.optimizer.count(),
           time.exposed_communication.count(),
           time.bubble.count(),
-          time.host.count()};
+          time.host.count(),
+          time.role};
 }
 
 StepTime FromArray(const TimeParts& times) {
   return {Nanos(times[0]), Nanos(times[1]), Nanos(times[2]), Nanos(times[3]),
-          Nanos(times[4]), Nanos(times[5]), Nanos(times[6])};
+          Nanos(times[4]), Nanos(times[5]), Nanos(times[6]), times[7]};
 }
 
 Values Moved(const Values& from, const Values& step, std::int64_t times) {

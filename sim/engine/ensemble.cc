@@ -81,7 +81,8 @@ StepTime Ensemble::Finish(std::uint64_t& choices) {
   for (std::size_t i = 0; i < runners_.size(); ++i) {
     last = runners_[i].clock().End() > runners_[last].clock().End() ? i : last;
   }
-  const StepTime time = runners_[last].clock().Time();
+  StepTime time = runners_[last].clock().Time();
+  time.role = static_cast<std::int64_t>(last);
   choices = MixChoices(MixChoices(choices, last), Choices());
   return time;
 }

@@ -26,9 +26,12 @@ struct MemoryPeak {
 /// waits for one itself. So a wait for a peer that a collective follows is a bubble up to the message and exposed
 /// communication after it. Time behind the last kernel belongs to what ends the step.
 struct StepTime {
+  static constexpr std::int64_t kSeveral = -1;
+
   Nanos step;
   Nanos compute, recompute, optimizer;
   Nanos exposed_communication, bubble, host;
+  std::int64_t role = 0;  ///< the last to finish, by its index; kSeveral: of steps that end on different ones
   friend bool operator==(const StepTime&, const StepTime&) = default;
 };
 

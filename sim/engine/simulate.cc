@@ -383,15 +383,14 @@ Evaluation Simulate(const StepProgram& step, std::span<const Costs> costs, std::
     }
   }
   Evaluation evaluation;
-  const RoleSimulation* last = &roles.front();
-  for (const RoleSimulation& role : roles) {
-    TIDEMARK_CHECK(role.finished());
-    evaluation.roles.push_back(role.peak());
-    if (role.End() > last->End()) {
-      last = &role;
-    }
+  std::size_t last = 0;
+  for (std::size_t i = 0; i < roles.size(); ++i) {
+    TIDEMARK_CHECK(roles[i].finished());
+    evaluation.roles.push_back(roles[i].peak());
+    last = roles[i].End() > roles[last].End() ? i : last;
   }
-  evaluation.time = last->Time();
+  evaluation.time = roles[last].Time();
+  evaluation.time.role = static_cast<std::int64_t>(last);
   return evaluation;
 }
 

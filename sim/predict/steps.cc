@@ -19,6 +19,7 @@ void Add(StepTime& sum, const StepTime& step, std::int64_t count) {
   sum.exposed_communication += step.exposed_communication * count;
   sum.bubble += step.bubble * count;
   sum.host += step.host * count;
+  sum.role = sum.role == step.role ? sum.role : StepTime::kSeveral;
 }
 
 }  // namespace
@@ -78,6 +79,7 @@ StepsEvaluation InARow(std::span<const StepRun> runs, std::vector<Evaluation> ev
   TIDEMARK_CHECK(!runs.empty() && runs.size() == evaluations.size());
   StepsEvaluation all;
   all.whole.roles = evaluations.front().roles;
+  all.whole.time.role = evaluations.front().time.role;
   all.peak_steps.resize(all.whole.roles.size());
   std::int64_t step = 0;
   for (std::size_t i = 0; i < runs.size(); ++i) {

@@ -293,6 +293,23 @@ class Explain(unittest.TestCase):
         self.assertIn("recompute (", told)
         self.assertGreater(time["recompute"], 0)
 
+    def test_the_role_that_ends_a_step_is_named_where_it_is_another_one(self):
+        """The first stage's backward pass is the last one; with few tokens the update of most layers outlasts it."""
+        job = JOB.parent / "llama-3-70b-tp8-pp4.yaml"
+        few = sets(sequence_length=64, accumulation_steps=4)
+        large = ("--against", "layout.layers_per_stage=[1, 1, 1, 77]")
+        explanation = explain(*few, *large, job=job)
+        self.assertEqual([explanation[side]["last_role"] for side in ("before", "after")], ["stage 0", "stage 3"])
+        self.assertIn(", on stage 3, the last to finish; before, that is stage 0", explanation["summary"])
+        text = " ".join(run("explain", job, *few, *large).stdout.split())
+        self.assertIn("(on stage 3, the last role to finish; before, on stage 0)", text)
+        same = explain("--against", "recompute.policy=full", job=job)
+        self.assertEqual([same[side]["last_role"] for side in ("before", "after")], ["stage 0", "stage 0"])
+        self.assertNotIn("last to finish", same["summary"])
+        for case in (few, [*few, "--set", large[1]]):
+            predicted = json.loads(run("predict", job, *case, "--format", "json").stdout)
+            self.assertEqual(predicted["time"]["last_role"], explanation["before" if case is few else "after"]["last_role"])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -27,8 +27,8 @@ ExplainedSide SideOf(const Job& job) {
   side.report.device_memory = job.machine.device_memory;
   side.report.worst = prediction->worst_role;
   const StepTime& time = prediction->time;
-  side.report.time = {time.step,   time.compute, time.recompute, time.optimizer, time.exposed_communication,
-                      time.bubble, time.host};
+  side.report.time = {
+      time.step, time.compute, time.recompute, time.optimizer, time.exposed_communication, time.bubble, time.host, {}};
   side.report.steps = {{"steady", 1, time.step, {}, {}}};
   for (RolePrediction& role : prediction->roles) {
     RoleReport report;

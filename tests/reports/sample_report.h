@@ -188,7 +188,7 @@ inline PredictionReport SampleReport(SampleSize size = {}) {
   report.roles.push_back(SampleRole("stage 1", {size.microbatches, size.layers / 2}));
   const Nanos step = report.roles[0].trace->step;
   report.steps = {{"steady", 1, step, report.roles[0].peak.allocated, report.roles[0].reserved}};
-  report.time = {step, step * 6 / 10, step / 10, step / 20, step / 20, step / 10, Nanos(0)};
+  report.time = {step, step * 6 / 10, step / 10, step / 20, step / 20, step / 10, Nanos(0), "stage 0"};
   report.time.host = step - step * 6 / 10 - step / 10 - step / 20 - step / 20 - step / 10;
   report.throughput = {11702.5, 402.25, 0.4067, 0.51};
   report.communication.push_back(

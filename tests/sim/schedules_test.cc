@@ -110,8 +110,9 @@ struct PassTimes {
   std::int64_t forward, input, weight;
 };
 
-/// The step's time where a layer's passes last as given and everything else takes none.
-std::int64_t StepTime(const Job& job, const PassTimes& times) {
+/// The step where a layer's passes last as given, an update of a stage as many times `update` as the stage's index
+/// says, and everything else takes none.
+tidemark::StepTime TimeOf(const Job& job, const PassTimes& times, std::int64_t update = 0) {
   const StepProgram program = Lowered(job);
   std::vector<Costs> all;
   for (const Program& role : program.roles) {
@@ -121,16 +122,29 @@ std::int64_t StepTime(const Job& job, const PassTimes& times) {
       const auto* kernel = std::get_if<Compute>(&role.nodes[i]);
       const std::string& name = kernel == nullptr ? std::string() : role.names[kernel->name.index];
       const auto ends = [&](const char* end) { return name.ends_with(end); };
-      costs.device[i] = Nanos(ends("layer.attention.forward")      ? times.forward
-                              : ends("layer.attention.backward")   ? times.input
-                              : ends("layer.down.weight_gradient") ? times.weight
-                                                                   : 0);
+      costs.device[i] =
+          Nanos(ends("layer.attention.forward")                        ? times.forward
+                : ends("layer.attention.backward")                     ? times.input
+                : ends("layer.down.weight_gradient")                   ? times.weight
+                : kernel != nullptr && kernel->work == Work::optimizer ? update * static_cast<std::int64_t>(all.size())
+                                                                       : 0);
     }
     all.push_back(std::move(costs));
   }
-  const std::int64_t simulated = Simulate(program, all, {}).time.step.count();
-  EXPECT_EQ(FoldTime(program, all).step.count(), simulated);
+  const tidemark::StepTime simulated = Simulate(program, all, {}).time;
+  EXPECT_EQ(FoldTime(program, all), simulated);
   return simulated;
+}
+
+std::int64_t StepTime(const Job& job, const PassTimes& times) { return TimeOf(job, times).step.count(); }
+
+// The first stage's backward pass ends p - 1 of them behind the last stage's; an update may take longer than that.
+TEST(Schedules, TheStageThatEndsAStepIsNamed) {
+  for (const Schedule schedule : {Schedule::gpipe, Schedule::one_f_one_b, Schedule::zb_h1}) {
+    const Job job = PipelineJob(schedule, 4, 8);
+    EXPECT_EQ(TimeOf(job, {10, 9, 8}).role, 0);
+    EXPECT_EQ(TimeOf(job, {10, 9, 8}, 1000).role, 3);
+  }
 }
 
 // Semantics, section 8, with B including W: GPipe and 1F1B (p - 1) (F + B); interleaved the same / v; ZB-H1
