@@ -20,6 +20,10 @@ if(TIDEMARK_HAS_CUDA)  # of nvcc, and of the host's compiler, less what nvcc's o
     target_compile_options(tidemark_flags INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>")
   endif()
 endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # GCC collects its garbage from some MiB on. From a GiB on it takes a seventh less time, and a quarter of a GiB more.
+  target_compile_options(tidemark_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=1048576>")
+endif()
 if(TIDEMARK_SANITIZE)
   target_compile_options(tidemark_flags INTERFACE -fsanitize=${TIDEMARK_SANITIZE} -fno-omit-frame-pointer
                                                   -fno-sanitize-recover=all)
