@@ -53,6 +53,11 @@ Status ReadAttention(const ToolFields& fields, Settings& settings) {
                          "scores that kernels of their own scale and mask are not supported by this version",
                          "leave it out to price the fused kernel, or set attention-backend to flash");
   }
+  if (fields.Has("multi-latent-attention") && (of_layers == "eager" || of_backend == "eager")) {
+    return fields.Refuse(of_layers == "eager" ? kLayers : kBackend, "",
+                         "multi-latent attention that keeps its scores is not supported by this version",
+                         "leave it out to price the fused kernel");
+  }
   settings["network.attention_kernel"] =
       of_layers == "eager" ? fields.Retold(kLayers, "", of_layers) : fields.Retold(kBackend, "auto", of_backend);
   return Done{};

@@ -58,6 +58,8 @@ TEST(ConfigMegatronLatent, WhatIsNotModelledIsRefusedByName) {
            {kLatent + "--mla-down-proj-fusion", "latent vectors that one product makes"},
            {kLatent + "--cache-mla-latents", "inference's"},
            {kLatent + "--rope-type rope", "add no-rope-fusion"},
+           {kLatent + "--attention-backend unfused", "attention-backend: multi-latent attention that keeps its scores"},
+           {kLatent + "--transformer-impl local", "transformer-impl: multi-latent attention that keeps its scores"},
            {kLatent + "--rope-type mrope", "expected one of"},
            {"--recompute-granularity selective --recompute-modules mla_up_proj", "needs multi-latent-attention"}}) {
     EXPECT_THAT(RefusalOf(kFormat, Least(options), kRanks), HasSubstr(reason)) << options;
