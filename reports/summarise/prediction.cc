@@ -25,7 +25,7 @@ std::int64_t PredictionReport::Steps() const {
 }
 
 std::string PredictionReport::LastRoleText() const {
-  return roles.size() > 1 && !time.role.empty() ? fmt::format("{}, the last role to finish", time.role)
+  return roles.size() > 1 && !time.role.empty() ? fmt::format("{}, the last to finish", time.role)
                                                 : "the last role to finish";
 }
 

@@ -117,7 +117,8 @@ struct PredictionReport {
   bool Fits() const;
   std::int64_t Steps() const;    ///< how many there are
   std::string StepText() const;  ///< "steady step", "5 steps"
-  /// "stage 3, the last role to finish"; without a name where there is but one role, or where it is not the same one.
+  /// "stage 3, the last to finish", or "the last role to finish": without a name where there is but one role, or where
+  /// it is not the same one.
   std::string LastRoleText() const;
 };
 

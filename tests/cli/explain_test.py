@@ -302,7 +302,7 @@ class Explain(unittest.TestCase):
         self.assertEqual([explanation[side]["last_role"] for side in ("before", "after")], ["stage 0", "stage 3"])
         self.assertIn(", on stage 3, the last to finish; before, that is stage 0", explanation["summary"])
         text = " ".join(run("explain", job, *few, *large).stdout.split())
-        self.assertIn("(on stage 3, the last role to finish; before, on stage 0)", text)
+        self.assertIn("(on stage 3, the last to finish; before, on stage 0)", text)
         same = explain("--against", "recompute.policy=full", job=job)
         self.assertEqual([same[side]["last_role"] for side in ("before", "after")], ["stage 0", "stage 0"])
         self.assertNotIn("last to finish", same["summary"])
