@@ -78,16 +78,18 @@ Decoder ReadLlamaLike(Keys& keys, const LlamaDefaults& defaults) {
   return d;
 }
 
-/// head_dim may differ from hidden / heads, and must be given where that does not divide.
-void ReadHeadSize(Keys& keys, Decoder& d) {
-  d.head_size = keys.WholeOrNull("head_dim", d.hidden / d.heads, d.hidden / d.heads);
+/// head_dim may differ from this, and must be given where it does not divide.
+std::int64_t EvenHeadSize(const Decoder& d) { return d.hidden / d.heads; }
+
+void SetHeadSize(Keys& keys, Decoder& d, std::int64_t head_size) {
+  d.head_size = head_size;
   keys.Require(d.head_size > 0, "num_attention_heads",
                fmt::format("expected at most hidden_size ({}) heads, found {}", d.hidden, d.heads));
 }
 
 Decoder ReadLlama(Keys& keys) {
   Decoder d = ReadLlamaLike(keys, {.ffn = 11008, .vocabulary = 32000, .kv_heads = 0});
-  ReadHeadSize(keys, d);
+  SetHeadSize(keys, d, keys.WholeOrNull("head_dim", EvenHeadSize(d), EvenHeadSize(d)));
   d.qkv_bias = keys.Truth("attention_bias", false);
   d.linear_bias = keys.Truth("mlp_bias", false);
   keys.Require(d.qkv_bias == d.linear_bias, "attention_bias",
@@ -98,13 +100,32 @@ Decoder ReadLlama(Keys& keys) {
 
 Decoder ReadMistral(Keys& keys) {
   Decoder d = ReadLlamaLike(keys, {.ffn = 14336, .vocabulary = 32000, .kv_heads = 8});
-  ReadHeadSize(keys, d);
+  SetHeadSize(keys, d, keys.WholeOrNull("head_dim", EvenHeadSize(d), EvenHeadSize(d)));
+  return d;
+}
+
+/// Its queries, keys and values are parts of one product, and so are the gate and what it multiplies: the latter keep
+/// as many bytes as two products would.
+Decoder ReadPhi3(Keys& keys) {
+  Decoder d;
+  d.hidden = keys.Whole("hidden_size", 3072);
+  d.ffn = keys.Whole("intermediate_size", 8192);
+  d.layers = keys.Whole("num_hidden_layers", 32);
+  d.heads = keys.Whole("num_attention_heads", 32);
+  d.kv_heads = keys.WholeOrNull("num_key_value_heads", d.heads, d.heads);
+  d.vocabulary = keys.Whole("vocab_size", 32064);
+  d.tied_embeddings = keys.Truth("tie_word_embeddings", false);
+  d.attention_dropout = keys.Fraction("attention_dropout", 0.0);
+  d.qkv_views = true;
+  SetHeadSize(keys, d, keys.Whole("head_dim", EvenHeadSize(d)));
+  keys.Require(keys.Fraction("resid_pdrop", 0.0) == 0, "resid_pdrop", "expected 0",
+               "dropout in the layers and none on the embedding cannot be represented");
   return d;
 }
 
 Decoder ReadQwen2(Keys& keys) {
   Decoder d = ReadLlamaLike(keys, {.ffn = 22016, .vocabulary = 151936, .kv_heads = 32});
-  ReadHeadSize(keys, d);
+  SetHeadSize(keys, d, keys.Whole("head_dim", EvenHeadSize(d)));
   d.qkv_bias = true;
   return d;
 }
@@ -154,7 +175,7 @@ Decoder ReadQwenWithExperts(Keys& keys, const QwenDefaults& defaults) {
   d.ffn = keys.Whole("intermediate_size", defaults.ffn);
   d.layers = keys.Whole("num_hidden_layers", 24);
   d.heads = keys.Whole("num_attention_heads", defaults.heads);
-  d.kv_heads = keys.WholeOrNull("num_key_value_heads", defaults.kv_heads, d.heads);
+  d.kv_heads = keys.Whole("num_key_value_heads", defaults.kv_heads);
   d.vocabulary = keys.Whole("vocab_size", 151936);
   d.tied_embeddings = keys.Truth("tie_word_embeddings", false);
   d.attention_dropout = keys.Fraction("attention_dropout", 0.0);
@@ -164,7 +185,7 @@ Decoder ReadQwenWithExperts(Keys& keys, const QwenDefaults& defaults) {
 Decoder ReadQwen2Moe(Keys& keys) {
   Decoder d = ReadQwenWithExperts(keys, {.ffn = 5632, .heads = 16, .kv_heads = 16});
   d.qkv_bias = keys.Truth("qkv_bias", true);
-  ReadHeadSize(keys, d);
+  SetHeadSize(keys, d, keys.Whole("head_dim", EvenHeadSize(d)));
   ReadHuggingFaceExperts(keys, d.experts, "num_experts", 60, 4);
   d.experts.ffn = keys.Whole("moe_intermediate_size", 1408);
   d.experts.shared_ffn = keys.Whole("shared_expert_intermediate_size", 5632);
@@ -175,7 +196,7 @@ Decoder ReadQwen2Moe(Keys& keys) {
 
 Decoder ReadQwen3Moe(Keys& keys) {
   Decoder d = ReadQwenWithExperts(keys, {.ffn = 6144, .heads = 32, .kv_heads = 4});
-  ReadHeadSize(keys, d);
+  SetHeadSize(keys, d, keys.Whole("head_dim", EvenHeadSize(d)));
   ReadQwen3Attention(keys, d);
   // num_local_experts is the attribute's name in today's class, and num_experts another name of it.
   const bool both = keys.Has("num_experts") && keys.Has("num_local_experts");
@@ -194,7 +215,7 @@ Decoder ReadGlm4Moe(Keys& keys) {
   d.layers = keys.Whole("num_hidden_layers", 46);
   d.heads = keys.Whole("num_attention_heads", 96);
   d.kv_heads = keys.Whole("num_key_value_heads", 8);
-  ReadHeadSize(keys, d);
+  SetHeadSize(keys, d, keys.Whole("head_dim", EvenHeadSize(d)));
   d.vocabulary = keys.Whole("vocab_size", 151552);
   d.tied_embeddings = keys.Truth("tie_word_embeddings", false);
   d.attention_dropout = keys.Fraction("attention_dropout", 0.0);
@@ -221,6 +242,7 @@ constexpr ModelType kModelTypes[] = {
     {"mistral", &ReadMistral},
     {"mixtral", &ReadMixtral, true},
     {"opt", &ReadOpt},
+    {"phi3", &ReadPhi3},
     {"qwen2", &ReadQwen2},
     {"qwen2_moe", &ReadQwen2Moe, true},
     {"qwen3", &ReadQwen3},

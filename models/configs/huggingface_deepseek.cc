@@ -35,7 +35,7 @@ Decoder ReadDeepseek(HuggingFaceKeys& keys, const DeepseekDefaults& defaults) {
   keys.Require(keys.WholeOrNull("num_key_value_heads", d.heads, d.heads) == d.heads, "num_key_value_heads",
                fmt::format("expected as many as num_attention_heads ({})", d.heads),
                "in multi-latent attention each query has a key of its own");
-  keys.Require(keys.Whole("moe_layer_freq", 1) == 1, "moe_layer_freq", "expected 1",
+  keys.Require(keys.WholeOrNull("moe_layer_freq", 1, 1) == 1, "moe_layer_freq", "expected 1",
                "layers of which some have experts, and some behind them have none, cannot be represented");
   return d;
 }

@@ -52,7 +52,7 @@ Decoder ReadGpt2(HuggingFaceKeys& keys) {
 
 Decoder ReadGptNeox(HuggingFaceKeys& keys) {
   Decoder d = MakeGptStyle();
-  d.rope = true;
+  d.rope = d.qkv_views = true;
   d.hidden = keys.Whole("hidden_size", 6144);
   d.ffn = keys.Whole("intermediate_size", 24576);
   d.layers = keys.Whole("num_hidden_layers", 44);

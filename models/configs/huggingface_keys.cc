@@ -41,8 +41,8 @@ std::int64_t HuggingFaceKeys::WholeOrNull(const std::string& key, std::int64_t m
 
 double HuggingFaceKeys::Fraction(const std::string& key, double missing) {
   const Json* value = Find(key);
-  if (value == nullptr || value->is_null()) {
-    return value == nullptr ? missing : 0;
+  if (value == nullptr) {
+    return missing;
   }
   const bool fits = value->is_number() && value->get<double>() >= 0 && value->get<double>() < 1;
   return fits ? value->get<double>() : Refuse(key, "a number of at least 0 and below 1", missing);

@@ -23,7 +23,7 @@ class HuggingFaceKeys {
 
   std::int64_t Whole(const std::string& key, std::int64_t missing, std::int64_t least = 1);
   std::int64_t WholeOrNull(const std::string& key, std::int64_t missing, std::int64_t of_null, std::int64_t least = 1);
-  double Fraction(const std::string& key, double missing);  ///< at least 0 and below 1; null is 0
+  double Fraction(const std::string& key, double missing);  ///< at least 0 and below 1
   bool Truth(const std::string& key, bool missing);
   std::string Word(const std::string& key, const std::string& missing);
   std::vector<std::string> Words(const std::string& key);  ///< none where it is missing or null

@@ -114,6 +114,11 @@ void Derive(Job& job, const Settings& settings, const StrategyDefaults& strategy
     job.layout.sp = false;
     job.sources["layout.sp"] = "over one rank the same as false";
   }
+  const bool views = AnyDecoder(job.network, [](const Decoder& d) { return d.qkv_views; });
+  if (views && !job.axes.packing.qkv && !settings.contains("packing.qkv")) {
+    job.axes.packing.qkv = true;
+    job.sources["packing.qkv"] = "follows network.qkv_views";
+  }
   if (!settings.contains("sequence_length.max")) {
     job.sources["sequence_length.max"] = job.SourceOf("sequence_length");
   }

@@ -139,6 +139,16 @@ struct Network {
   friend bool operator==(const Network&, const Network&) = default;
 };
 
+/// Whether it holds of the network's decoder, or of one of its encoders; false of a network without layers of them.
+template <class Holds>
+bool AnyDecoder(const Network& network, Holds holds) {
+  if (const auto* pair = std::get_if<DualEncoder>(&network.shape)) {
+    return holds(pair->first) || holds(pair->second);
+  }
+  const auto* decoder = std::get_if<Decoder>(&network.shape);
+  return decoder != nullptr && holds(*decoder);
+}
+
 /// The experts of its layers, or of all but the first ones; null where all have a feed-forward part, or the network has
 /// no layers of a Decoder.
 const Experts* ExpertsOf(const Network& network);

@@ -68,8 +68,19 @@ TEST(HuggingFaceConfig, GivesEachModelTypeTheDefaultsOfItsOwnClass) {
   EXPECT_EQ(neox.vocabulary, 50432);
   EXPECT_TRUE(neox.parallel_residual);
   EXPECT_TRUE(neox.rope);
+  EXPECT_TRUE(neox.qkv_views);
   EXPECT_EQ(neox.positions, 0);
   EXPECT_FALSE(neox.tied_embeddings);
+
+  const Decoder phi3 = Read(R"({"model_type": "phi3"})");
+  EXPECT_EQ(phi3.hidden, 3072);
+  EXPECT_EQ(phi3.ffn, 8192);
+  EXPECT_EQ(phi3.layers, 32);
+  EXPECT_EQ(phi3.kv_heads, 32);
+  EXPECT_EQ(phi3.head_size, 96);
+  EXPECT_EQ(phi3.vocabulary, 32064);
+  EXPECT_TRUE(phi3.qkv_views);
+  EXPECT_FALSE(phi3.tied_embeddings);
 
   const Decoder opt = Read(R"({"model_type": "opt"})");
   EXPECT_EQ(opt.hidden, 768);
@@ -206,17 +217,17 @@ TEST(HuggingFaceConfig, SparesUnknownKeys) {
 }
 
 TEST(HuggingFaceConfig, TellsNullFromAMissingKey) {
-  for (const std::string type : {"llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe"}) {
+  for (const std::string type : {"llama", "mistral", "mixtral", "qwen2", "qwen3", "phi3"}) {
     const Decoder d =
         Read(R"({"model_type": ")" + type + R"(", "num_attention_heads": 64, "num_key_value_heads": null})");
     EXPECT_EQ(d.kv_heads, 64) << type << ": not grouped, whatever the class's default is";
   }
-  const Decoder llama = Read(R"({"model_type": "llama", "num_attention_heads": 16, "head_dim": null,
-                                 "attention_dropout": null, "num_experts": null})");
-  EXPECT_EQ(llama.head_size, 256);
-  EXPECT_EQ(llama.attention_dropout, 0);
+  for (const std::string type : {"llama", "mistral", "mixtral"}) {
+    const Decoder d = Read(R"({"model_type": ")" + type + R"(", "num_attention_heads": 16, "head_dim": null})");
+    EXPECT_EQ(d.head_size, 256) << type;
+  }
+  EXPECT_EQ(Read(R"({"model_type": "llama", "num_experts": null})").hidden, 4096);
   EXPECT_EQ(Read(R"({"model_type": "gpt2", "n_embd": 1024, "n_head": 16, "n_inner": null})").ffn, 4096);
-  EXPECT_EQ(Read(R"({"model_type": "gpt2", "attn_pdrop": null})").attention_dropout, 0) << "and not 0.1";
   EXPECT_EQ(Read(R"({"model_type": "opt", "word_embed_proj_dim": null})").hidden, 768);
   EXPECT_EQ(Read(R"({"model_type": "qwen3_moe", "mlp_only_layers": null})").experts.dense_layers, 0);
 }
@@ -227,7 +238,11 @@ TEST(HuggingFaceConfig, RefusesNullWhereTheClassTakesNone) {
   };
   for (const auto& [type, key, expected] : {Null{"llama", "hidden_size", "a whole number from 1"},
                                             {"qwen3", "head_dim", "a whole number from 1"},  // 128 whatever the heads
+                                            {"qwen2", "head_dim", "a whole number from 1"},  // it has no such field
                                             {"glm4_moe", "num_key_value_heads", "a whole number from 1"},
+                                            {"qwen2_moe", "num_key_value_heads", "a whole number from 1"},
+                                            {"qwen3_moe", "num_key_value_heads", "a whole number from 1"},
+                                            {"gpt2", "attn_pdrop", "a number of at least 0 and below 1"},
                                             {"glm4_moe", "n_shared_experts", "a whole number from 0"},
                                             {"mistral", "tie_word_embeddings", "true or false"},
                                             {"gpt2", "activation_function", "a word in quotes"}}) {
@@ -276,7 +291,7 @@ TEST(HuggingFaceConfig, RefusesAnUnknownModelTypeAndNamesTheKnownOnes) {
   const std::string error = ErrorOf("{\n  \"model_type\": \"qwen4\"\n}");
   EXPECT_NE(error.find("dir/config.json:2: model_type"), std::string::npos) << error;
   EXPECT_NE(error.find("deepseek_v2, deepseek_v3, glm4_moe, gpt2, gpt_neox, kimi_k2, llama, mistral, mixtral, opt, "
-                       "qwen2, qwen2_moe, qwen3, qwen3_moe"),
+                       "phi3, qwen2, qwen2_moe, qwen3, qwen3_moe"),
             std::string::npos)
       << error;
   EXPECT_EQ(error.find("did you mean"), std::string::npos) << error;  // a qwen4 is no qwen3
@@ -310,6 +325,8 @@ TEST(HuggingFaceConfig, RefusesShapesThatItsTablesCannotRepresent) {
             std::string::npos);
   EXPECT_NE(ErrorOf(R"({"model_type": "llama", "attention_bias": true})").find("attention_bias"), std::string::npos);
   EXPECT_NE(ErrorOf(R"({"model_type": "gpt2", "n_head": 7})").find("n_head"), std::string::npos);
+  EXPECT_NE(ErrorOf(R"({"model_type": "phi3", "resid_pdrop": 0.1})").find("resid_pdrop: expected 0"),
+            std::string::npos);
 }
 
 TEST(HuggingFaceConfig, RefusesWhatWouldTakeOtherMemoryThanALanguageModelInTheDtypesOfTheJob) {

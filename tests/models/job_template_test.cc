@@ -93,5 +93,16 @@ TEST_F(JobTemplates, AChangeToAMachineIsNotRememberedForTheNext) {
   EXPECT_EQ(Changed(*source, {})->machine, *FindMachine("h100-sxm-80gb", {}));
 }
 
+// There is nothing else that queries, keys and values could be views of.
+TEST(Derived, PackingFollowsViewsUnlessItIsSaid) {
+  const Result<Job> apart = Parse(SmallJob()), views = Parse(SmallJob(), {"network.qkv_views=true"}),
+                    said = Parse(SmallJob(), {"network.qkv_views=true", "packing.qkv=separate"});
+  ASSERT_TRUE(apart.ok() && views.ok() && said.ok());
+  EXPECT_FALSE(apart->axes.packing.qkv);
+  EXPECT_TRUE(views->axes.packing.qkv);
+  EXPECT_EQ(views->SourceOf("packing.qkv"), "follows network.qkv_views");
+  EXPECT_FALSE(said->axes.packing.qkv);
+}
+
 }  // namespace
 }  // namespace tidemark::job_template_test

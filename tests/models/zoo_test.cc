@@ -21,6 +21,9 @@ const std::map<std::string, std::int64_t>& Published() {
       {"gpt2-xl", 1'557'611'200},             // HF openai-community/gpt2-xl (buffers aside)
       {"gpt-neox-20b", 20'554'567'680},       // paper: GPT-NeoX-20B, Black et al. 2022, and its model card
       {"pythia-1b", 1'011'781'632},           // paper: Pythia, Biderman et al. 2023, model card "total params"
+      {"phi-3-mini", 3'821'079'552},          // HF microsoft/Phi-3-mini-4k-instruct
+      {"phi-4", 14'659'507'200},              // HF microsoft/phi-4
+      {"phi-4-mini", 3'836'021'760},          // HF microsoft/Phi-4-mini-instruct
       {"opt-1.3b", 1'315'758'080},            // HF facebook/opt-1.3b
       {"opt-6.7b", 6'658'473'984},            // HF facebook/opt-6.7b
       {"llama-2-7b", 6'738'415'616},          // HF meta-llama/Llama-2-7b-hf
