@@ -42,8 +42,10 @@ class AdviseCommand : public Command {
            "  tidemark advise job.yaml --top 50               more of them\n"
            "  tidemark advise job.yaml --format json          for scripts\n"
            "\n"
-           "Every key that the job's strategy looks at, every other strategy, other micro batches and layouts are\n"
-           "tried one at a time, with ranks and global batch as they are. Each option comes with its command line.\n";
+           "Every key that the job's strategy looks at, every other strategy, parts of a layer to compute again, "
+           "other\n"
+           "micro batches and layouts are tried one at a time, with ranks and global batch as they are. Each option\n"
+           "comes with its command line.\n";
   }
 
   void Setup(CLI::App& app) override {
@@ -72,9 +74,6 @@ class AdviseCommand : public Command {
     for (const SingleChange& change : SingleChanges(now.job)) {
       Try(change, now, advice, candidates);
     }
-    advice.no_effect += std::ssize(candidates);
-    std::erase_if(candidates, [all = candidates](const Candidate& each) { return HasIdleKey(each, all); });
-    advice.no_effect -= std::ssize(candidates);
     for (auto& [change, option] : candidates) {
       const std::int64_t most_events = kMostSimulated / std::ssize(candidates);
       TIDEMARK_ASSIGN(const ChangedJob changed, SimulateChanged(job_, change, most_events));
@@ -98,18 +97,6 @@ class AdviseCommand : public Command {
     SingleChange change;
     AdvisedOption option;
   };
-
-  /// Whether some of its keys alone come to the same.
-  static bool HasIdleKey(const Candidate& candidate, const std::vector<Candidate>& all) {
-    return std::ranges::any_of(all, [&](const Candidate& fewer) {
-      const auto has = [&](const std::string& set) {
-        return std::ranges::find(candidate.change, set) != candidate.change.end();
-      };
-      return fewer.change.size() < candidate.change.size() && std::ranges::all_of(fewer.change, has) &&
-             fewer.option.cost.allocated == candidate.option.cost.allocated &&
-             fewer.option.cost.step == candidate.option.cost.step;
-    });
-  }
 
   void Try(const SingleChange& change, const ChangedJob& now, Advice& advice,
            std::vector<Candidate>& candidates) const {

@@ -169,6 +169,11 @@ Provenance MakeProvenance(const Job& job, std::int64_t steps) {
 
 }  // namespace
 
+TimeReport MakeTime(const StepTime& time) {
+  return {time.step, time.compute, time.recompute, time.optimizer, time.exposed_communication, time.bubble, time.host,
+          {}};
+}
+
 PredictionReport MakeReport(const Job& job, const PredictOptions& options, Prediction prediction) {
   const std::int64_t steps = CountSteps(options.steps);
   PredictionReport report;
@@ -196,11 +201,9 @@ PredictionReport MakeReport(const Job& job, const PredictOptions& options, Predi
     report.steps.push_back(
         {std::string(Name(step.run.kind)), step.run.count, step.time, step.allocated, step.reserved});
   }
-  const StepTime& time = prediction.time;
-  report.time = {
-      time.step, time.compute, time.recompute, time.optimizer, time.exposed_communication, time.bubble, time.host, {}};
-  if (time.role != StepTime::kSeveral) {
-    report.time.role = report.roles.at(static_cast<std::size_t>(time.role)).role;
+  report.time = MakeTime(prediction.time);
+  if (const std::int64_t role = prediction.time.role; role != StepTime::kSeveral) {
+    report.time.role = report.roles.at(static_cast<std::size_t>(role)).role;
   }
   for (const Lint& lint : prediction.lints) {
     AddLint(report, lint);

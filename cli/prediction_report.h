@@ -11,6 +11,9 @@ namespace tidemark {
 /// the job's title, its resolved YAML and the version of this tool.
 PredictionReport MakeReport(const Job& job, const PredictOptions& options, Prediction prediction);
 
+/// All but the name of the role, which only those who have the roles know.
+TimeReport MakeTime(const StepTime& time);
+
 /// Adds a remark to the report and to its traces.
 void AddLint(PredictionReport& report, const Lint& lint);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "cli/prediction_report.h"
 #include "sim/sweep/global_batch.h"
 
 namespace tidemark {
@@ -51,9 +52,7 @@ SweepRow SweepValues::Row(const PricedRow& row, bool on_front) const {
   out.usable = row.usable;
   out.by_category = row.by_category;
   out.phase = std::string(Name(row.phase));
-  const StepTime& time = row.time;
-  out.time = {
-      time.step, time.compute, time.recompute, time.optimizer, time.exposed_communication, time.bubble, time.host, {}};
+  out.time = MakeTime(row.time);
   out.tokens_per_s_per_gpu = row.tokens_per_s_per_gpu;
   out.mfu = row.mfu > 0 ? std::optional(row.mfu) : std::nullopt;
   out.fits = row.fits;

@@ -21,7 +21,8 @@ if(TIDEMARK_HAS_CUDA)  # of nvcc, and of the host's compiler, less what nvcc's o
   endif()
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # GCC collects its garbage from some MiB on. From a GiB on it takes a seventh less time, and a quarter of a GiB more.
+  # GCC collects its garbage from 128 MiB on at the latest. From 1 GiB on (in KiB), GCC 12 was measured to take a seventh
+  # less time for the longest of these files, and a quarter of a GiB more.
   target_compile_options(tidemark_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=1048576>")
 endif()
 if(TIDEMARK_SANITIZE)

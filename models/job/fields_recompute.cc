@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
 #include "models/job/fields.h"
 
 namespace tidemark {
@@ -28,23 +30,20 @@ Choice<Recompute::Policy> RecomputePolicy() {
 std::vector<Field<Job>> RecomputeFields() {
   using J = Job;
   constexpr WholeNumber kLayers{1, Decoder::kMostLayers};
-  return {FieldAt<J>(
-              "recompute.policy", [](J & j) -> auto& { return j.axes.recompute.policy; }, RecomputePolicy()),
-          FieldAt<J>(
-              "recompute.every", [](J & j) -> auto& { return j.axes.recompute.every; }, kLayers),
-          FieldAt<J>(
-              "recompute.attention", [](J & j) -> auto& { return j.axes.recompute.attention; }, Truth{}),
-          FieldAt<J>(
-              "recompute.norm", [](J & j) -> auto& { return j.axes.recompute.norm; }, Truth{}),
-          FieldAt<J>(
-              "recompute.activation", [](J & j) -> auto& { return j.axes.recompute.activation; }, Truth{}),
-          FieldAt<J>(
-              "recompute.feed_forward", [](J & j) -> auto& { return j.axes.recompute.feed_forward; }, Truth{}),
-          FieldAt<J>(
-              "recompute.latent_heads", [](J & j) -> auto& { return j.axes.recompute.latent_heads; }, Truth{}),
-          FieldAt<J>(
-              "recompute.needed_only", [](J & j) -> auto& { return j.axes.recompute.needed_only; }, Truth{}),
-          GathersAgain()};
+  std::vector<Field<Job>> fields = {
+      FieldAt<J>(
+          "recompute.policy", [](J & j) -> auto& { return j.axes.recompute.policy; }, RecomputePolicy()),
+      FieldAt<J>(
+          "recompute.every", [](J & j) -> auto& { return j.axes.recompute.every; }, kLayers)};
+  for (const RecomputedPart& part : kRecomputedParts) {
+    fields.push_back(FieldAt<J>(
+        fmt::format("recompute.{}", part.name),
+        [selected = part.selected](J& j) -> bool& { return j.axes.recompute.*selected; }, Truth{}));
+  }
+  fields.push_back(FieldAt<J>(
+      "recompute.needed_only", [](J & j) -> auto& { return j.axes.recompute.needed_only; }, Truth{}));
+  fields.push_back(GathersAgain());
+  return fields;
 }
 
 }  // namespace tidemark

@@ -107,6 +107,17 @@ struct Recompute {
   friend bool operator==(const Recompute&, const Recompute&) = default;
 };
 
+/// What `selective` selects, by the last word of its key.
+struct RecomputedPart {
+  std::string_view name;
+  bool Recompute::*selected;
+};
+inline constexpr RecomputedPart kRecomputedParts[] = {{"attention", &Recompute::attention},
+                                                      {"norm", &Recompute::norm},
+                                                      {"activation", &Recompute::activation},
+                                                      {"feed_forward", &Recompute::feed_forward},
+                                                      {"latent_heads", &Recompute::latent_heads}};
+
 struct Buffers {
   enum class TpGather : std::uint8_t { fresh, pooled, cached, async, pooled_unsafe } tp_gather = TpGather::fresh;
   /// Whether tensor-parallel inputs are gathered again in the backward pass: what the key recompute.tp_gather says.

@@ -110,12 +110,20 @@ Section LivesSection(const Explanation& explanation) {
   return section;
 }
 
-Section TimeSection(const Explanation& explanation) {
-  const PredictionReport &before = explanation.before.report, &after = explanation.after.report;
-  Section section{"Time of a step by cause", fmt::format("on {}", after.LastRoleText()), {}, {}};
-  if (before.LastRoleText() != after.LastRoleText()) {
-    section.subtitle += fmt::format("; before, on {}", before.roles.size() > 1 ? before.time.role : "the only one");
+/// "on stage 3, the last to finish; before, on stage 0"
+std::string WhereTimesAreOf(const PredictionReport& before, const PredictionReport& after) {
+  if (before.LastRoleText() == after.LastRoleText()) {
+    return fmt::format("on {}", after.LastRoleText());
   }
+  const auto name = [](const PredictionReport& side) {
+    return side.roles.size() > 1 ? side.time.role : "the only role";
+  };
+  return fmt::format("on {}, the last to finish; before, on {}", name(after), name(before));
+}
+
+Section TimeSection(const Explanation& explanation) {
+  Section section{
+      "Time of a step by cause", WhereTimesAreOf(explanation.before.report, explanation.after.report), {}, {}};
   section.table.columns = {
       {"cause", false, false}, {"before", true, false}, {"after", true, false}, {"difference", true, false}};
   for (const ExplainedTime& time : explanation.times) {

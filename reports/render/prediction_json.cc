@@ -80,7 +80,7 @@ Json MakeJson(const PredictionReport& report) {
   }
   json["instants"] = InstantsJson(report.instants);
   json["time"] = TimeJson(report.time);
-  json["time"]["last_role"] = LastRoleJson(report.time);
+  json["last_role"] = LastRoleJson(report.time);
   json["throughput"] = {{"tokens_per_s_per_gpu", report.throughput.tokens_per_s_per_gpu},
                         {"model_tflops_per_gpu", IfKnown(report.throughput.model_tflops_per_gpu)},
                         {"mfu", IfKnown(report.throughput.mfu)},

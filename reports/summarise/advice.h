@@ -58,7 +58,7 @@ struct Advice {
   std::int64_t tried = 0;      ///< changes; all but these, the ones below and the ones left out are of no use
   std::int64_t refused = 0;    ///< the real system would not run it
   std::int64_t wrong = 0;      ///< its numbers are known to be wrong
-  std::int64_t no_effect = 0;  ///< peak, step and whether it fits are as now, or as with fewer keys
+  std::int64_t no_effect = 0;  ///< neither peak nor step differs, nor whether it fits
   std::int64_t worse = 0;      ///< saves nothing and is not faster
 };
 

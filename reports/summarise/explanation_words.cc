@@ -266,7 +266,14 @@ class Words {
                                 per(after_) == per(before_) ? " as before" : " instead of " + per(before_));
       return text + ".";
     }
-    return text + fmt::format(" for the same tokens, {}.", WhatTakesTime());
+    // Times by cause are those of the role that ends a step: the difference between two stages has no cause.
+    const std::string &old_role = before_.report.time.role, &role = after_.report.time.role;
+    const bool pipelines = before_.report.roles.size() > 1 && after_.report.roles.size() > 1;
+    return text + (pipelines && role != old_role
+                       ? fmt::format(" for the same tokens. The last to finish is {}, before it was {}: their times by "
+                                     "cause tell nothing of the difference.",
+                                     role, old_role)
+                       : fmt::format(" for the same tokens, {}.", WhatTakesTime()));
   }
 
   /// The causes whose time changed as the step's did, largest first, up to more than half of the difference.
@@ -293,15 +300,7 @@ class Words {
       sum += size(time);
       told.push_back(fmt::format("{} ({})", time.cause, InsteadOf(time.after, time.before)));
     }
-    return fmt::format("most of the difference in {}{}", fmt::join(told, " and "), LastToFinish());
-  }
-
-  /// Times are those of the role that ends a step, which may be another one than before.
-  std::string LastToFinish() const {
-    const std::string &before = before_.report.time.role, &after = after_.report.time.role;
-    const bool pipelines = before_.report.roles.size() > 1 && after_.report.roles.size() > 1;
-    return pipelines && before != after ? fmt::format(", on {}, the last to finish; before, that is {}", after, before)
-                                        : "";
+    return fmt::format("most of the difference in {}", fmt::join(told, " and "));
   }
 
   /// What a remark on the second job's memory advises that the first did not need, else what was tried and found to

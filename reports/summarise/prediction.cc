@@ -25,8 +25,10 @@ std::int64_t PredictionReport::Steps() const {
 }
 
 std::string PredictionReport::LastRoleText() const {
-  return roles.size() > 1 && !time.role.empty() ? fmt::format("{}, the last to finish", time.role)
-                                                : "the last role to finish";
+  if (roles.size() == 1) {
+    return "the last role to finish";
+  }
+  return time.role.empty() ? "the last role to finish in each step" : fmt::format("{}, the last to finish", time.role);
 }
 
 std::string PredictionReport::StepText() const {

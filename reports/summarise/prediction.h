@@ -115,11 +115,9 @@ struct PredictionReport {
 
   const RoleReport& Worst() const { return roles.at(worst); }
   bool Fits() const;
-  std::int64_t Steps() const;    ///< how many there are
-  std::string StepText() const;  ///< "steady step", "5 steps"
-  /// "stage 3, the last to finish", or "the last role to finish": without a name where there is but one role, or where
-  /// it is not the same one.
-  std::string LastRoleText() const;
+  std::int64_t Steps() const;        ///< how many there are
+  std::string StepText() const;      ///< "steady step", "5 steps"
+  std::string LastRoleText() const;  ///< "stage 3, the last to finish"; where there is but one, without its name
 };
 
 }  // namespace tidemark

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/predict/option_lints.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <variant>
@@ -16,7 +17,6 @@ class IdleOptions {
       : job_(job),
         axes_(job.axes),
         dual_(std::get_if<DualEncoder>(&job.network.shape)),
-        decoder_(dual_ != nullptr ? &dual_->first : std::get_if<Decoder>(&job.network.shape)),
         lints_(lints) {}
 
   void Append() {
@@ -44,10 +44,9 @@ class IdleOptions {
     lints_.push_back({"option-without-effect", "note", std::move(message), std::move(hint)});
   }
 
-  /// Of the decoder, or of one of a pair.
   template <class Holds>
   bool Any(Holds holds) const {
-    return decoder_ != nullptr && (holds(*decoder_) || (dual_ != nullptr && holds(dual_->second)));
+    return AnyDecoder(job_.network, holds);
   }
 
   void OfAttention() {
@@ -104,15 +103,16 @@ class IdleOptions {
       Add("recompute.needed_only changes nothing: nothing is computed again",
           "leave recompute.needed_only out, or set recompute.policy");
     }
-    const bool parts = recompute.norm || recompute.activation || recompute.feed_forward || recompute.latent_heads;
+    const auto selects = [&](const RecomputedPart& part) { return recompute.*part.selected; };
     if (recompute.policy != Recompute::Policy::selective) {
-      if (parts || !recompute.attention) {
+      const auto is_said = [&](const RecomputedPart& part) { return selects(part) != Recompute().*part.selected; };
+      if (std::ranges::any_of(kRecomputedParts, is_said)) {
         Add("the parts that recompute names change nothing: only recompute.policy selective looks at them",
             "leave them out, or set recompute.policy to selective");
       }
       return;
     }
-    if (!parts && !recompute.attention) {
+    if (std::ranges::none_of(kRecomputedParts, selects)) {
       Add("recompute.policy selective changes nothing: no part is selected",
           "set recompute.norm to true, or recompute.policy to none");
     }
@@ -133,7 +133,6 @@ class IdleOptions {
   const Job& job_;
   const Axes& axes_;
   const DualEncoder* dual_;
-  const Decoder* decoder_;
   std::vector<Lint>& lints_;
 };
 

@@ -51,13 +51,19 @@ void AddFields(const Job& job, const Strategy& strategy, std::vector<SingleChang
   }
 }
 
-/// Parts of a layer that are computed again come with the policy that looks at them. Under it each is a key of its own.
+/// Each part of a layer that can be computed again, alone: attention is it by default. They come with the policy that
+/// looks at them; under it each is a key of its own.
 void AddRecomputedParts(const Job& job, std::vector<SingleChange>& changes) {
   if (job.axes.recompute.policy == Recompute::Policy::selective) {
     return;
   }
-  for (const std::string_view part : {"norm", "activation", "feed_forward", "latent_heads"}) {
-    changes.push_back({"recompute.policy=selective", fmt::format("recompute.{}=true", part)});
+  const bool latent = AnyDecoder(job.network, [](const Decoder& d) { return d.IsLatent(); });
+  for (const RecomputedPart& part : kRecomputedParts) {
+    const bool missing = part.selected == &Recompute::latent_heads && !latent;
+    if (part.selected != &Recompute::attention && !missing) {
+      changes.push_back(
+          {"recompute.policy=selective", "recompute.attention=false", fmt::format("recompute.{}=true", part.name)});
+    }
   }
 }
 

@@ -9,7 +9,7 @@
 namespace tidemark {
 
 /// What is set in a job, as the command line says it: "recompute.policy=full". Several keys change together where one
-/// alone would be another training run, as half the micro batch takes twice the accumulation steps, or change nothing.
+/// alone would change nothing, or be another training run: half the micro batch takes twice the accumulation steps.
 using SingleChange = std::vector<std::string>;
 
 /// Every single change to a job that leaves it the same training run: the same network, machine, sequences, ranks and
@@ -18,7 +18,7 @@ using SingleChange = std::vector<std::string>;
 ///   - every other value of a key that takes a few names (recompute.policy, precision.*, layout.sp, schedule, ...), and
 ///     half and twice of an axis that is a number above zero (bucket sizes, recompute.every, shard.replicas, ...). Axes
 ///     that the job's strategy does not look at are left out;
-///   - each part of a layer that can be computed again, under the policy that looks at it;
+///   - each part of a layer that can be computed again, alone, under the policy that looks at it;
 ///   - a gradient bucket as large as the parameters, where a larger one is allocated whole (DeepSpeed's);
 ///   - every other named strategy;
 ///   - half and twice the micro batch, with the accumulation steps the other way;

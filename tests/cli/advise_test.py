@@ -100,19 +100,17 @@ class Advise(unittest.TestCase):
         for change in ("loss=chunked", "recompute.policy=full", "packing.qkv=packed"):
             self.assertIsNone(option(advice, change)["alters"], change)
 
-    def test_parts_of_a_layer_come_with_the_policy_that_looks_at_them_where_they_do_something_beside_it(self):
-        both = "recompute.policy=selective recompute."
+    def test_parts_of_a_layer_come_with_the_policy_that_looks_at_them_and_without_attention(self):
+        """Whose recomputation gains nothing where a fused kernel keeps no scores."""
+        part = "recompute.policy=selective recompute.attention=false recompute."
         dense = [each["change"] for each in advise("--top", 200)["options"]]
-        self.assertIn(both + "feed_forward=true", dense)
-        self.assertNotIn(both + "latent_heads=true", dense)  # of another kind of attention
+        self.assertIn(part + "feed_forward=true", dense)
+        self.assertNotIn(part + "latent_heads=true", dense)  # of another kind of attention
         latent = advise("--top", 200, "--set", "network=deepseek-v2-lite", "--set", "recompute.policy=none")
-        named = [each["change"] for each in latent["options"]]
-        self.assertIn(both + "latent_heads=true", named)
-        for change in named:
-            part = change.removeprefix(both)
-            if part != change and "recompute.policy=selective" in named:
-                self.assertLess(option(latent, change)["allocated_bytes"],
-                                option(latent, "recompute.policy=selective")["allocated_bytes"], change)
+        for name in ("feed_forward", "latent_heads"):
+            offered = option(latent, f"{part}{name}=true")
+            self.assertGreater(offered["saved_bytes"], 0)
+            self.assertEqual(offered["lints"], [])
 
     def test_what_is_known_to_be_wrong_is_no_advice(self):
         advice = advise("--top", 100, job=JOBS / "nanotron-tinystories-tp4.yaml")

@@ -300,15 +300,20 @@ class Explain(unittest.TestCase):
         large = ("--against", "layout.layers_per_stage=[1, 1, 1, 77]")
         explanation = explain(*few, *large, job=job)
         self.assertEqual([explanation[side]["last_role"] for side in ("before", "after")], ["stage 0", "stage 3"])
-        self.assertIn(", on stage 3, the last to finish; before, that is stage 0", explanation["summary"])
+        self.assertIn("for the same tokens. The last to finish is stage 3, before it was stage 0: ", explanation["summary"])
         text = " ".join(run("explain", job, *few, *large).stdout.split())
         self.assertIn("(on stage 3, the last to finish; before, on stage 0)", text)
+        for stages, where in ((1, "the only role, the last to finish; before, on stage 0"),
+                              (2, "stage 0, the last role to finish")):
+            text = " ".join(run("explain", job, "--against", f"layout.pp={stages}", "--against", f"layout.dp={4 // stages}")
+                            .stdout.split())
+            self.assertIn(f"Time of a step by cause (on {where.replace('last role', 'last')})", text)
         same = explain("--against", "recompute.policy=full", job=job)
         self.assertEqual([same[side]["last_role"] for side in ("before", "after")], ["stage 0", "stage 0"])
-        self.assertNotIn("last to finish", same["summary"])
+        self.assertIn("for the same tokens, most of the difference in ", same["summary"])
         for case in (few, [*few, "--set", large[1]]):
             predicted = json.loads(run("predict", job, *case, "--format", "json").stdout)
-            self.assertEqual(predicted["time"]["last_role"], explanation["before" if case is few else "after"]["last_role"])
+            self.assertEqual(predicted["last_role"], explanation["before" if case is few else "after"]["last_role"])
 
 
 if __name__ == "__main__":

@@ -160,6 +160,7 @@ TEST(JsonReport, hasEveryKeyOfItsSchema) {
                               "/time/bubble_ns",
                               "/time/optimizer_ns",
                               "/time/host_ns",
+                              "/last_role",
                               "/throughput/tokens_per_s_per_gpu",
                               "/throughput/model_tflops_per_gpu",
                               "/throughput/mfu",
@@ -207,6 +208,14 @@ TEST(JsonReport, saysNullForWhatOnlyASimulationKnows) {
   EXPECT_TRUE(json["peak"]["allocator_bytes"].is_null());
   EXPECT_FALSE(json.contains("engines"));
   EXPECT_FALSE(json.contains("capacity"));
+}
+
+TEST(JsonReport, namesTheRoleThatEndsTheStepOrNoneWhereStepsEndOnDifferentOnes) {
+  PredictionReport report = SampleReport();
+  report.time.role = "stage 1";
+  EXPECT_EQ(Json::parse(RenderAs("json", report))["last_role"], "stage 1");
+  report.time.role.clear();
+  EXPECT_TRUE(Json::parse(RenderAs("json", report))["last_role"].is_null());
 }
 
 TEST(JsonReport, survivesNamesThatAreNotUtf8) {

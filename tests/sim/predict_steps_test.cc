@@ -215,5 +215,18 @@ TEST(Steps, ABufferThatTheNextStepDoesNotExpectIsAFaultOfOurs) {
   }
 }
 
+TEST(InARow, TellsTheRoleThatEndsTheStepsIfItIsTheSameOne) {
+  const std::vector<StepRun> runs = {{StepKind::first, 1}, {StepKind::second, 1}};
+  const auto role = [&](std::int64_t first, std::int64_t second) {
+    std::vector<Evaluation> evaluations(2);
+    evaluations[0].time.role = first;
+    evaluations[1].time.role = second;
+    return InARow(runs, std::move(evaluations)).whole.time.role;
+  };
+  EXPECT_EQ(role(1, 1), 1);
+  EXPECT_EQ(role(0, 1), StepTime::kSeveral);
+  EXPECT_EQ(role(1, 0), StepTime::kSeveral);
+}
+
 }  // namespace
 }  // namespace tidemark::predict_steps_test

@@ -143,6 +143,7 @@ TEST(Schedules, TheStageThatEndsAStepIsNamed) {
   for (const Schedule schedule : {Schedule::gpipe, Schedule::one_f_one_b, Schedule::zb_h1}) {
     const Job job = PipelineJob(schedule, 4, 8);
     EXPECT_EQ(TimeOf(job, {10, 9, 8}).role, 0);
+    EXPECT_EQ(TimeOf(job, {0, 0, 0}).role, 0);  // of several that end together the lowest
     EXPECT_EQ(TimeOf(job, {10, 9, 8}, 1000).role, 3);
   }
 }

@@ -31,8 +31,8 @@ Job JobOf(const std::vector<std::string>& set) {
 
 TEST(SingleChanges, areOneKeyEachUnlessTheTrainingRunWouldBeAnotherOrTheSame) {
   const std::set<std::string> batch = {"micro_batch_size", "accumulation_steps", "layout.dp", "layout.tp", "layout.pp"};
-  const std::set<std::string> parts = {"recompute.policy", "recompute.norm", "recompute.activation",
-                                       "recompute.feed_forward", "recompute.latent_heads"};
+  const std::set<std::string> parts = {"recompute.policy", "recompute.attention", "recompute.norm",
+                                       "recompute.activation", "recompute.feed_forward"};
   for (const SingleChange& change : SingleChanges(JobOf({}))) {
     ASSERT_FALSE(change.empty());
     for (const std::string& set : change) {
@@ -57,14 +57,18 @@ TEST(SingleChanges, keepRanksAndGlobalBatch) {
       ++several;
     }
   }
-  EXPECT_EQ(several, 8U);  // micro batch 1 and 4; dp 4 with tp 2, and with pp 2; four parts of a layer
+  EXPECT_EQ(several, 7U);  // micro batch 1 and 4; dp 4 with tp 2, and with pp 2; three parts of a layer
 }
 
 TEST(SingleChanges, takeThePolicyAlongThatLooksAtAPartOfALayer) {
-  const SingleChange part = {"recompute.policy=selective", "recompute.feed_forward=true"};
+  const SingleChange part = {"recompute.policy=selective", "recompute.attention=false", "recompute.feed_forward=true"};
   for (const char* policy : {"none", "full", "every_n", "per_op"}) {
     EXPECT_THAT(SingleChanges(JobOf({std::string("recompute.policy=") + policy})), Contains(part)) << policy;
   }
+  const SingleChange latent = {"recompute.policy=selective", "recompute.attention=false",
+                               "recompute.latent_heads=true"};
+  EXPECT_THAT(SingleChanges(JobOf({})), Not(Contains(latent)));  // the network has none
+  EXPECT_THAT(SingleChanges(JobOf({"network=deepseek-v2-lite"})), Contains(latent));
   const std::vector<SingleChange> selective = SingleChanges(JobOf({"recompute.policy=selective"}));
   EXPECT_THAT(selective, Not(Contains(part)));
   EXPECT_THAT(selective, Contains(ElementsAre("recompute.feed_forward=true")));
