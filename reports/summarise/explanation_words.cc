@@ -270,8 +270,8 @@ class Words {
     const std::string &old_role = before_.report.time.role, &role = after_.report.time.role;
     const bool pipelines = before_.report.roles.size() > 1 && after_.report.roles.size() > 1;
     return text + (pipelines && role != old_role
-                       ? fmt::format(" for the same tokens. The last to finish is {}, before it was {}: their times by "
-                                     "cause tell nothing of the difference.",
+                       ? fmt::format(" for the same tokens. It ends on {}; before, on {}: their times by cause tell "
+                                     "nothing of the difference.",
                                      role, old_role)
                        : fmt::format(" for the same tokens, {}.", WhatTakesTime()));
   }

@@ -28,7 +28,7 @@ std::string PredictionReport::LastRoleText() const {
   if (roles.size() == 1) {
     return "the last role to finish";
   }
-  return time.role.empty() ? "the last role to finish in each step" : fmt::format("{}, the last to finish", time.role);
+  return time.role.empty() ? "each step's last role" : fmt::format("{}, the last to finish", time.role);
 }
 
 std::string PredictionReport::StepText() const {

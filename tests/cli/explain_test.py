@@ -300,7 +300,7 @@ class Explain(unittest.TestCase):
         large = ("--against", "layout.layers_per_stage=[1, 1, 1, 77]")
         explanation = explain(*few, *large, job=job)
         self.assertEqual([explanation[side]["last_role"] for side in ("before", "after")], ["stage 0", "stage 3"])
-        self.assertIn("for the same tokens. The last to finish is stage 3, before it was stage 0: ", explanation["summary"])
+        self.assertIn("for the same tokens. It ends on stage 3; before, on stage 0: ", explanation["summary"])
         text = " ".join(run("explain", job, *few, *large).stdout.split())
         self.assertIn("(on stage 3, the last to finish; before, on stage 0)", text)
         for stages, where in ((1, "the only role, the last to finish; before, on stage 0"),
