@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "profiler/device/machine_memory.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -47,9 +49,9 @@ constexpr CgroupFiles kCgroupV2{
 std::int64_t LeftIn(const CgroupFiles& files, std::string cgroup, const std::string& root) {
   std::int64_t left = std::numeric_limits<std::int64_t>::max();
   while (true) {
-    const std::string folder = root + std::string(files.mount) + cgroup + "/";
-    const auto limit = NumberIn(folder + std::string(files.limit));
-    const auto usage = NumberIn(folder + std::string(files.usage));
+    const std::string folder = fmt::format("{}{}{}/", root, files.mount, cgroup);
+    const auto limit = NumberIn(fmt::format("{}{}", folder, files.limit));
+    const auto usage = NumberIn(fmt::format("{}{}", folder, files.usage));
     if (limit && usage) {
       std::int64_t kept = *usage;
       for (const std::string_view reclaimable : files.reclaimable) {

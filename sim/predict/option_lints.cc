@@ -14,10 +14,7 @@ namespace {
 class IdleOptions {
  public:
   IdleOptions(const Job& job, std::vector<Lint>& lints)
-      : job_(job),
-        axes_(job.axes),
-        dual_(std::get_if<DualEncoder>(&job.network.shape)),
-        lints_(lints) {}
+      : job_(job), axes_(job.axes), dual_(std::get_if<DualEncoder>(&job.network.shape)), lints_(lints) {}
 
   void Append() {
     OfAttention();
