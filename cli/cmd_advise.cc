@@ -42,10 +42,9 @@ class AdviseCommand : public Command {
            "  tidemark advise job.yaml --top 50               more of them\n"
            "  tidemark advise job.yaml --format json          for scripts\n"
            "\n"
-           "Every key that the job's strategy looks at, every other strategy, parts of a layer to compute again, "
-           "other\n"
-           "micro batches and layouts are tried one at a time, with ranks and global batch as they are. Each option\n"
-           "comes with its command line.\n";
+           "Every key that the job's strategy looks at, every other strategy, parts of a layer to compute again,\n"
+           "other micro batches and layouts are tried one at a time, with ranks and global batch as they are. Each\n"
+           "option comes with its command line.\n";
   }
 
   void Setup(CLI::App& app) override {

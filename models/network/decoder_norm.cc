@@ -41,7 +41,8 @@ NormPart DecoderParts::HeadNormForward(const std::string& name, std::int64_t hea
 
 NormPart DecoderParts::NormRows(NormPart part) {
   if (decoder_.norm_kernel != Decoder::NormKernel::fused) {
-    return EagerNorm(*this, part.shape).Forward(std::move(part));
+    EagerNorm eager(*this, part.shape);
+    return eager.Forward(std::move(part));
   }
   const bool layer_norm = decoder_.norm == Decoder::Norm::layer;
   const std::string suffix = part.name.substr(std::string("norm").size());
