@@ -60,18 +60,23 @@ void RequireLanguageModel(Keys& keys) {
 // from release 4.40 on, or since there is the type). `tie_word_embeddings` defaults to the base class's true where a
 // class does not set it.
 
-/// What LlamaConfig, MistralConfig and Qwen2Config differ in.
-struct LlamaDefaults {
-  std::int64_t ffn, vocabulary, kv_heads;  ///< kv_heads 0: as many as heads
+/// What the classes differ in of the keys that most of them have.
+struct Defaults {
+  std::int64_t hidden = 4096, ffn, layers = 32, heads = 32;
+  std::int64_t kv_heads = 0;  ///< 0: as many as heads
+  std::int64_t vocabulary;
+  bool null_kv_heads = false;  ///< null is taken, for as many as heads
 };
 
-Decoder ReadLlamaLike(Keys& keys, const LlamaDefaults& defaults) {
+Decoder ReadDecoder(Keys& keys, const Defaults& defaults) {
+  constexpr const char* kKvHeads = "num_key_value_heads";
   Decoder d;
-  d.hidden = keys.Whole("hidden_size", 4096);
+  d.hidden = keys.Whole("hidden_size", defaults.hidden);
   d.ffn = keys.Whole("intermediate_size", defaults.ffn);
-  d.layers = keys.Whole("num_hidden_layers", 32);
-  d.heads = keys.Whole("num_attention_heads", 32);
-  d.kv_heads = keys.WholeOrNull("num_key_value_heads", defaults.kv_heads == 0 ? d.heads : defaults.kv_heads, d.heads);
+  d.layers = keys.Whole("num_hidden_layers", defaults.layers);
+  d.heads = keys.Whole("num_attention_heads", defaults.heads);
+  const std::int64_t kv_heads = defaults.kv_heads == 0 ? d.heads : defaults.kv_heads;
+  d.kv_heads = defaults.null_kv_heads ? keys.WholeOrNull(kKvHeads, kv_heads, d.heads) : keys.Whole(kKvHeads, kv_heads);
   d.vocabulary = keys.Whole("vocab_size", defaults.vocabulary);
   d.tied_embeddings = keys.Truth("tie_word_embeddings", false);
   d.attention_dropout = keys.Fraction("attention_dropout", 0.0);
@@ -87,9 +92,16 @@ void SetHeadSize(Keys& keys, Decoder& d, std::int64_t head_size) {
                fmt::format("expected at most hidden_size ({}) heads, found {}", d.hidden, d.heads));
 }
 
-Decoder ReadLlama(Keys& keys) {
-  Decoder d = ReadLlamaLike(keys, {.ffn = 11008, .vocabulary = 32000, .kv_heads = 0});
+void ReadHeadSize(Keys& keys, Decoder& d) { SetHeadSize(keys, d, keys.Whole("head_dim", EvenHeadSize(d))); }
+
+/// Of the classes that have the key, where null is the default; others only look for it.
+void ReadHeadSizeOrNull(Keys& keys, Decoder& d) {
   SetHeadSize(keys, d, keys.WholeOrNull("head_dim", EvenHeadSize(d), EvenHeadSize(d)));
+}
+
+Decoder ReadLlama(Keys& keys) {
+  Decoder d = ReadDecoder(keys, {.ffn = 11008, .vocabulary = 32000, .null_kv_heads = true});
+  ReadHeadSizeOrNull(keys, d);
   d.qkv_bias = keys.Truth("attention_bias", false);
   d.linear_bias = keys.Truth("mlp_bias", false);
   keys.Require(d.qkv_bias == d.linear_bias, "attention_bias",
@@ -99,33 +111,25 @@ Decoder ReadLlama(Keys& keys) {
 }
 
 Decoder ReadMistral(Keys& keys) {
-  Decoder d = ReadLlamaLike(keys, {.ffn = 14336, .vocabulary = 32000, .kv_heads = 8});
-  SetHeadSize(keys, d, keys.WholeOrNull("head_dim", EvenHeadSize(d), EvenHeadSize(d)));
+  Decoder d = ReadDecoder(keys, {.ffn = 14336, .kv_heads = 8, .vocabulary = 32000, .null_kv_heads = true});
+  ReadHeadSizeOrNull(keys, d);
   return d;
 }
 
 /// Its queries, keys and values are parts of one product, and so are the gate and what it multiplies: the latter keep
 /// as many bytes as two products would.
 Decoder ReadPhi3(Keys& keys) {
-  Decoder d;
-  d.hidden = keys.Whole("hidden_size", 3072);
-  d.ffn = keys.Whole("intermediate_size", 8192);
-  d.layers = keys.Whole("num_hidden_layers", 32);
-  d.heads = keys.Whole("num_attention_heads", 32);
-  d.kv_heads = keys.WholeOrNull("num_key_value_heads", d.heads, d.heads);
-  d.vocabulary = keys.Whole("vocab_size", 32064);
-  d.tied_embeddings = keys.Truth("tie_word_embeddings", false);
-  d.attention_dropout = keys.Fraction("attention_dropout", 0.0);
+  Decoder d = ReadDecoder(keys, {.hidden = 3072, .ffn = 8192, .vocabulary = 32064, .null_kv_heads = true});
   d.qkv_views = true;
-  SetHeadSize(keys, d, keys.Whole("head_dim", EvenHeadSize(d)));
+  ReadHeadSize(keys, d);
   keys.Require(keys.Fraction("resid_pdrop", 0.0) == 0, "resid_pdrop", "expected 0",
                "dropout in the layers and none on the embedding cannot be represented");
   return d;
 }
 
 Decoder ReadQwen2(Keys& keys) {
-  Decoder d = ReadLlamaLike(keys, {.ffn = 22016, .vocabulary = 151936, .kv_heads = 32});
-  SetHeadSize(keys, d, keys.Whole("head_dim", EvenHeadSize(d)));
+  Decoder d = ReadDecoder(keys, {.ffn = 22016, .kv_heads = 32, .vocabulary = 151936, .null_kv_heads = true});
+  ReadHeadSize(keys, d);
   d.qkv_bias = true;
   return d;
 }
@@ -139,7 +143,7 @@ void ReadQwen3Attention(Keys& keys, Decoder& d) {
 
 Decoder ReadQwen3(Keys& keys) {
   constexpr std::int64_t kHeadSize = 128;  // whatever the hidden size is
-  Decoder d = ReadLlamaLike(keys, {.ffn = 22016, .vocabulary = 151936, .kv_heads = 32});
+  Decoder d = ReadDecoder(keys, {.ffn = 22016, .kv_heads = 32, .vocabulary = 151936, .null_kv_heads = true});
   d.head_size = keys.Whole("head_dim", kHeadSize);
   ReadQwen3Attention(keys, d);
   return d;
@@ -164,28 +168,11 @@ void ReadDenseLayers(Keys& keys, Decoder& d) {
   RequireExpertsBehind(keys, d, "mlp_only_layers");
 }
 
-/// What Qwen2MoeConfig and Qwen3MoeConfig differ in, beside their experts and attention.
-struct QwenDefaults {
-  std::int64_t ffn, heads, kv_heads;
-};
-
-Decoder ReadQwenWithExperts(Keys& keys, const QwenDefaults& defaults) {
-  Decoder d;
-  d.hidden = keys.Whole("hidden_size", 2048);
-  d.ffn = keys.Whole("intermediate_size", defaults.ffn);
-  d.layers = keys.Whole("num_hidden_layers", 24);
-  d.heads = keys.Whole("num_attention_heads", defaults.heads);
-  d.kv_heads = keys.Whole("num_key_value_heads", defaults.kv_heads);
-  d.vocabulary = keys.Whole("vocab_size", 151936);
-  d.tied_embeddings = keys.Truth("tie_word_embeddings", false);
-  d.attention_dropout = keys.Fraction("attention_dropout", 0.0);
-  return d;
-}
-
 Decoder ReadQwen2Moe(Keys& keys) {
-  Decoder d = ReadQwenWithExperts(keys, {.ffn = 5632, .heads = 16, .kv_heads = 16});
+  Decoder d =
+      ReadDecoder(keys, {.hidden = 2048, .ffn = 5632, .layers = 24, .heads = 16, .kv_heads = 16, .vocabulary = 151936});
   d.qkv_bias = keys.Truth("qkv_bias", true);
-  SetHeadSize(keys, d, keys.Whole("head_dim", EvenHeadSize(d)));
+  ReadHeadSize(keys, d);
   ReadHuggingFaceExperts(keys, d.experts, "num_experts", 60, 4);
   d.experts.ffn = keys.Whole("moe_intermediate_size", 1408);
   d.experts.shared_ffn = keys.Whole("shared_expert_intermediate_size", 5632);
@@ -195,8 +182,8 @@ Decoder ReadQwen2Moe(Keys& keys) {
 }
 
 Decoder ReadQwen3Moe(Keys& keys) {
-  Decoder d = ReadQwenWithExperts(keys, {.ffn = 6144, .heads = 32, .kv_heads = 4});
-  SetHeadSize(keys, d, keys.Whole("head_dim", EvenHeadSize(d)));
+  Decoder d = ReadDecoder(keys, {.hidden = 2048, .ffn = 6144, .layers = 24, .kv_heads = 4, .vocabulary = 151936});
+  ReadHeadSize(keys, d);
   ReadQwen3Attention(keys, d);
   // num_local_experts is the attribute's name in today's class, and num_experts another name of it.
   const bool both = keys.Has("num_experts") && keys.Has("num_local_experts");
@@ -209,16 +196,8 @@ Decoder ReadQwen3Moe(Keys& keys) {
 }
 
 Decoder ReadGlm4Moe(Keys& keys) {
-  Decoder d;
-  d.hidden = keys.Whole("hidden_size", 4096);
-  d.ffn = keys.Whole("intermediate_size", 10944);
-  d.layers = keys.Whole("num_hidden_layers", 46);
-  d.heads = keys.Whole("num_attention_heads", 96);
-  d.kv_heads = keys.Whole("num_key_value_heads", 8);
-  SetHeadSize(keys, d, keys.Whole("head_dim", EvenHeadSize(d)));
-  d.vocabulary = keys.Whole("vocab_size", 151552);
-  d.tied_embeddings = keys.Truth("tie_word_embeddings", false);
-  d.attention_dropout = keys.Fraction("attention_dropout", 0.0);
+  Decoder d = ReadDecoder(keys, {.ffn = 10944, .layers = 46, .heads = 96, .kv_heads = 8, .vocabulary = 151552});
+  ReadHeadSize(keys, d);
   d.qkv_bias = keys.Truth("attention_bias", false);  // the output's projection has none
   d.qk_norm = keys.Truth("use_qk_norm", false);
   ReadRoutedExperts(keys, d, {.count = 128, .per_token = 8, .ffn = 1408, .shared = 1, .dense_layers = 1});
