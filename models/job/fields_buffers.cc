@@ -23,6 +23,8 @@ std::vector<Field<Job>> BufferFields() {
       FieldAt<J>(
           "buffers.set_to_none", [](J & j) -> auto& { return j.axes.buffers.set_to_none; }, Truth{}),
       FieldAt<J>(
+          "buffers.wide_chunk_sum", [](J & j) -> auto& { return j.axes.buffers.wide_chunk_sum; }, Truth{}),
+      FieldAt<J>(
           "buffers.donate", [](J & j) -> auto& { return j.axes.buffers.donate; }, Truth{}),
       FieldAt<J>(
           "buffers.mid_updates", [](J & j) -> auto& { return j.axes.buffers.mid_updates; }, Truth{}),

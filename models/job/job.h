@@ -135,6 +135,8 @@ struct Buffers {
   bool fused_rope = true;  ///< else queries and keys are rotated into new tensors
   /// Values of multi-latent attention are a view of the product that makes them and keys, and keep it; else a tensor.
   bool latent_value_views = true;
+  /// FSDP2: a loss in chunks adds up its parts of the head's gradient in precision.reduce, where that is wider.
+  bool wide_chunk_sum = false;
   bool attention_mask = false;  ///< Megatron: a mask of sequence x sequence bytes is loaded with each sample
   friend bool operator==(const Buffers&, const Buffers&) = default;
 };

@@ -140,6 +140,7 @@ constexpr Meaning kMeanings[] = {
     {"buffers.tp_gather", "where the inputs that are gathered from GPUs that share a layer lie, and how long"},
     {"buffers.gradient_as_bucket_view", "whether gradients lie inside DDP's communication buffers"},
     {"buffers.set_to_none", "whether gradients are freed or zeroed in place behind a step"},
+    {"buffers.wide_chunk_sum", "whether a loss in chunks adds up the head's gradient in the dtype that is reduced"},
     {"buffers.contiguous_gradients", "whether gradients are copied into one buffer to be exchanged"},
     {"buffers.donate", "whether a program's results take the place of what it was given"},
     {"buffers.mid_updates", "whether every microbatch writes an update, of zeros where the weights do not change"},

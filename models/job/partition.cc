@@ -53,6 +53,9 @@ Partition PartitionOf(const Job& job) {
   partition.packed_gate_up = job.axes.packing.gate_up;
   partition.compute = job.axes.precision.params;
   partition.gradients = job.axes.precision.gradients;
+  if (job.axes.buffers.wide_chunk_sum && SizeOf(job.axes.precision.reduce) > SizeOf(partition.gradients)) {
+    partition.chunk_sum = job.axes.precision.reduce;
+  }
   return partition;
 }
 

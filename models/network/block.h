@@ -31,6 +31,7 @@ struct Parameter {
   bool tied = false;             ///< a second use of a parameter defined in another block: not stored again
   bool added_by_hook = false;    ///< its gradient is always autograd's own, which no kernel adds to another
   bool shared_by_heads = false;  ///< each tensor-parallel rank has all of it, and of its gradient what its heads make
+  bool summed_wide = false;      ///< its gradient is a sum of parts, of more bytes an element than other gradients
   std::int64_t experts = 0;      ///< weights of one shape that it is made of, one for each expert; 0: it is no expert's
 };
 
@@ -160,6 +161,7 @@ struct Block {
   std::vector<Tensor> tensors;
   std::vector<Action> forward, backward;
   std::vector<ActionLoop> forward_loops = {}, backward_loops = {};  ///< in order
+  std::size_t chunks_end = 0;  ///< backward actions, from the first on, of a loss in chunks that calls the head itself
   TensorId input, output, output_gradient, input_gradient;
   std::vector<TensorId> loaded;  ///< tensors copied to the device before the microbatch: ids, labels
   std::int64_t tower = -1;       ///< of a dual encoder: 0 or 1; -1: of no tower
@@ -222,6 +224,7 @@ struct Partition {
   bool latent_value_views = true;  ///< values of multi-latent attention are a view of what makes them and keys
   DType compute = DType::bf16;     ///< activations and the weights as computed with
   DType gradients = DType::bf16;   ///< of weights, as the backward pass writes them
+  std::optional<DType> chunk_sum;  ///< of the head's weight, where a loss in chunks adds up its parts in another one
   std::int64_t ranks = 1;          ///< data-parallel ranks, whose representations a contrastive loss compares
   std::int64_t cached_batch = 0;  ///< samples of a contrastive loss whose representations are cached; 0: a microbatch's
 };

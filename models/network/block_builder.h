@@ -55,6 +55,7 @@ class BlockBuilder {
 
   std::int64_t BytesOf(const Tensors& tensors) const;
   bool trainable(ParameterId id) const { return block_.parameters.at(id.index).trainable; }
+  Parameter& parameter(ParameterId id) { return block_.parameters.at(id.index); }
   const Parameter& parameter(ParameterId id) const { return block_.parameters.at(id.index); }
   const Tensor& tensor(TensorId id) const { return block_.tensors.at(id.index); }
   DType compute() const { return compute_; }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -141,13 +142,14 @@ TensorId LossInChunks::Backward() {
   b.Add(b.backward(), "input_gradient.zero", Pointwise{.elements = elements, .bytes_moved = b.BytesOf({sum_})}, {},
         {sum_});
   EachStretch(b.backward(), b.block().backward_loops, [&](const ChunkStretch& stretch) { WriteChunk(stretch); });
-  if (!narrow) {
-    return sum_;
+  TensorId gradient = sum_;
+  if (narrow) {
+    gradient = b.AddTensor("d_head_in", elements);
+    // Its caller holds what the function was given until it returns.
+    Calculate& cast = b.AddPointwise(b.backward(), "input_gradient.downcast", {sum_}, {gradient});
+    cast.reads.insert(cast.reads.end(), {input_, labels_});
   }
-  const TensorId gradient = b.AddTensor("d_head_in", elements);
-  // Its caller holds what the function was given until it returns.
-  Calculate& cast = b.AddPointwise(b.backward(), "input_gradient.downcast", {sum_}, {gradient});
-  cast.reads.insert(cast.reads.end(), {input_, labels_});
+  b.block().chunks_end = b.backward().size();
   return gradient;
 }
 
@@ -160,13 +162,14 @@ void LossInChunks::WriteChunk(const ChunkStretch& stretch) {
   const std::size_t begin = b.backward().size();
   const TensorId d_logits = loss.Backward();
   std::get<Calculate>(b.backward()[begin]).own_loss = true;
-  if (trains()) {
-    AddWeightGradient(stretch, d_logits);
-  }
+  const std::optional<TensorId> part = trains() ? AddWeightGradient(stretch, d_logits) : std::nullopt;
   TensorId gradient = b.AddTensor("d_head_in_chunk" + suffix, hidden_elements(stretch.tokens));
   b.Add(b.backward(), linear_.name + ".input_gradient", parts_.MakeGemm(stretch.tokens, linear_.in, linear_.out),
         {d_logits}, {gradient})
       .parameters = {linear_.weight};
+  if (part) {
+    SumWide(stretch, *part);
+  }
   if (b.tensor(sum_).dtype != b.compute()) {
     const TensorId wide = b.AddTensor("d_head_in_chunk_fp32" + suffix, hidden_elements(stretch.tokens),
                                       Category::activation, DType::fp32);
@@ -177,22 +180,49 @@ void LossInChunks::WriteChunk(const ChunkStretch& stretch) {
   b.Add(b.backward(), "input_gradient.store", store, {gradient, loss.Held()}, {sum_});
 }
 
-/// The first chunk's becomes the gradient; each later one is born beside it, added, and dies.
-void LossInChunks::AddWeightGradient(const ChunkStretch& stretch, TensorId d_logits) {
+/// The first chunk's becomes the gradient; each later one is born beside it, added, and dies. Returns a part that is
+/// still to be added, to a wider sum.
+std::optional<TensorId> LossInChunks::AddWeightGradient(const ChunkStretch& stretch, TensorId d_logits) {
   BlockBuilder& b = parts_.builder();
   const std::string name = linear_.name + ".weight_gradient";
   const Gemm gemm = parts_.MakeGemm(linear_.out, linear_.in, stretch.tokens);
-  if (stretch.is_first) {
+  const bool wide = SumsWide(), alone = stretch.is_first && stretch.is_last;
+  if (stretch.is_first && (!wide || alone)) {
     Calculate& made = b.Add(b.backward(), name, gemm, {input_, d_logits}, {});
-    (stretch.is_last ? made.gradients : made.partial_gradients) = {linear_.weight};
-    return;
+    (alone ? made.gradients : made.partial_gradients) = {linear_.weight};
+    return std::nullopt;
   }
   const std::int64_t elements = b.parameter(linear_.weight).elements;
   const TensorId part = b.AddTensor(std::string("weight_gradient") + stretch.suffix, elements, Category::gradient);
   b.Add(b.backward(), name, gemm, {input_, d_logits}, {part});
-  const std::int64_t bytes = b.BytesOf({part}) + (SizeOf(parts_.partition().gradients) * (2 * elements)).count();
-  Calculate& added =
-      b.Add(b.backward(), linear_.name + ".sum_weight_gradient", Pointwise{elements, bytes, 1}, {part}, {});
+  if (wide) {
+    return part;
+  }
+  AddToWeightGradient(stretch, part, ".sum_weight_gradient");
+  return std::nullopt;
+}
+
+/// Autograd accumulates behind the product's other gradient. It casts what it adds: the first into the sum, each later
+/// one into a tensor that dies with the addition.
+void LossInChunks::SumWide(const ChunkStretch& stretch, TensorId part) {
+  BlockBuilder& b = parts_.builder();
+  if (stretch.is_first) {
+    b.parameter(linear_.weight).summed_wide = true;
+    AddToWeightGradient(stretch, part, ".cast_weight_gradient");
+    return;
+  }
+  const TensorId cast = b.AddTensor(std::string("weight_gradient_cast") + stretch.suffix, b.tensor(part).elements,
+                                    Category::gradient, parts_.partition().chunk_sum);
+  b.AddPointwise(b.backward(), linear_.name + ".cast_weight_gradient", {part}, {cast});
+  AddToWeightGradient(stretch, cast, ".sum_weight_gradient");
+}
+
+void LossInChunks::AddToWeightGradient(const ChunkStretch& stretch, TensorId part, const char* name) {
+  BlockBuilder& b = parts_.builder();
+  const std::int64_t elements = b.tensor(part).elements, touches = stretch.is_first ? 1 : 2;
+  const DType sum = parts_.partition().chunk_sum.value_or(parts_.partition().gradients);
+  const std::int64_t bytes = b.BytesOf({part}) + (SizeOf(sum) * (touches * elements)).count();
+  Calculate& added = b.Add(b.backward(), linear_.name + name, Pointwise{elements, bytes, 1}, {part}, {});
   (stretch.is_last ? added.gradients : added.partial_gradients) = {linear_.weight};
 }
 

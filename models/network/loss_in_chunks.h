@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "models/network/decoder_parts.h"
@@ -20,9 +21,11 @@ namespace tidemark {
 ///            All of it stands at the begin of the backward pass. (In torchtitan it is the end of the forward pass,
 ///            which is the same instant, except where a schedule runs other microbatches in between.)
 ///            The weight's gradient is summed as autograd does: the first chunk's becomes it, each later one is born
-///            beside it and added, in the dtype of the backward pass; it is handed on once. (FSDP2 with a wider
-///            reduction dtype really sums chunks in that one; that is not modelled.) torchtune's
-///            CEWithChunkedOutputLoss is another thing: it chunks only the cast and holds all logits.
+///            beside it and added, in the dtype of the backward pass; it is handed on once. In FSDP2 with a wider
+///            reduction dtype the sum has that one (Partition::chunk_sum), and each chunk's part is cast before it is
+///            added (Tensor.grad_dtype; torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py of PyTorch 2.15,
+///            _set_unsharded_grad_dtypes). torchtune's CEWithChunkedOutputLoss is another thing: it chunks only the
+///            cast and holds all logits.
 ///
 ///   fused    Liger-Kernel's fused linear cross-entropy (liger_kernel/ops/fused_linear_cross_entropy.py, commit
 ///            00eba634), reduction "mean", no accum_dtype: in the forward pass each chunk's logits, in the dtype of the
@@ -69,6 +72,7 @@ class LossInChunks {
 
  private:
   bool fused() const { return parts_.partition().loss == Partition::Loss::fused; }
+  bool SumsWide() const { return parts_.partition().chunk_sum.has_value(); }
   bool trains() const { return parts_.builder().trainable(linear_.weight); }
   std::int64_t hidden_elements(std::int64_t tokens) const { return tokens * parts_.shape().hidden; }
 
@@ -77,7 +81,9 @@ class LossInChunks {
   void EachStretch(std::vector<Action>& pass, std::vector<ActionLoop>& loops, Write write);
   TensorId Logits(std::vector<Action>& pass, const ChunkStretch& stretch);
   void WriteChunk(const ChunkStretch& stretch);
-  void AddWeightGradient(const ChunkStretch& stretch, TensorId d_logits);
+  std::optional<TensorId> AddWeightGradient(const ChunkStretch& stretch, TensorId d_logits);
+  void SumWide(const ChunkStretch& stretch, TensorId part);
+  void AddToWeightGradient(const ChunkStretch& stretch, TensorId part, const char* name);
   void WriteFusedChunk(const ChunkStretch& stretch);
   TensorId FusedBackward();
 

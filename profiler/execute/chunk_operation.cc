@@ -33,6 +33,7 @@ class ChunkBinder : RowOperands {
     static constexpr std::array kActions = {
         Action{"lm_head.forward", [](const ChunkBinder& b) { return b.Logits(); }},
         Action{"lm_head.weight_gradient", [](const ChunkBinder& b) { return b.WeightGradient(); }},
+        Action{"lm_head.cast_weight_gradient", [](const ChunkBinder& b) { return b.CastWeightGradient(); }},
         Action{"lm_head.sum_weight_gradient", [](const ChunkBinder& b) { return b.SumWeightGradient(); }},
         Action{"lm_head.input_gradient", [](const ChunkBinder& b) { return b.InputGradient(); }},
         Action{"input_gradient.zero", [](const ChunkBinder& b) { return b.ZeroInputGradient(); }},
@@ -86,6 +87,9 @@ class ChunkBinder : RowOperands {
     return Operation{{LinearWeightGradientOutput(linear, dtype)}, [=](Writes writes, const Queue& queue) {
                        on::LinearWeightGradient(queue, linear, input, std::span(&gradient, 1), writes[0]);
                      }};
+  }
+  Result<Operation> CastWeightGradient() const {
+    return c_.Adds(0) ? SumWeightGradient() : CopyTo(c_.writes[0].tensor.type.dtype);
   }
   Result<Operation> SumWeightGradient() const {
     return Operation{{c_.writes[0].tensor.type}, [part = c_.Read(0)](Writes writes, const Queue& queue) {

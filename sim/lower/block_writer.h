@@ -16,9 +16,6 @@
 
 namespace tidemark {
 
-/// The embedding that a tied head reads: the first parameter of the stage.
-inline constexpr ParameterAt kTiedTo{0, 0};
-
 /// Writes the actions of blocks: allocations, kernels, tensor-parallel collectives, frees. Calls the data-parallel
 /// hooks for weights and gradients.
 class BlockWriter {

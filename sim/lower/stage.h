@@ -23,6 +23,9 @@ struct ParameterAt {
   friend bool operator==(const ParameterAt&, const ParameterAt&) = default;
 };
 
+/// The embedding that a tied head reads: the first parameter of the stage.
+inline constexpr ParameterAt kTiedTo{0, 0};
+
 /// Runs of a stage, `end` not among them.
 struct RunRange {
   std::size_t begin = 0, end = 0;

@@ -111,6 +111,7 @@ Strategy Fsdp2(std::string name, std::string summary, Sync::When when, bool resh
   axes.precision.reduce = DType::fp32;
   axes.precision.accumulate = DType::fp32;
   axes.precision.optimizer = DType::fp32;
+  axes.buffers.wide_chunk_sum = true;
   strategy.defaults.keys = {"sync.when",
                             "sync.expression",
                             "sync.step_expression",
@@ -122,6 +123,7 @@ Strategy Fsdp2(std::string name, std::string summary, Sync::When when, bool resh
                             "shard.prefetch_forward",
                             "shard.prefetch_backward",
                             "buffers.tp_gather",
+                            "buffers.wide_chunk_sum",
                             "loss_scale",
                             "optimizer_step.kernel",
                             "optimizer_step.clip_norm",

@@ -2,6 +2,7 @@
 #include "sim/strategies/fsdp2/fully_sharded.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,10 +17,11 @@
 namespace tidemark {
 namespace {
 
-/// With how many kernels of the loss on a head's logits its backward pass begins; 0 where there is nothing else in it.
-std::size_t LossKernels(const Job& job, const Block& block) {
+/// With how many actions of the loss a head's backward pass begins before that of its unit; 0 where there is nothing
+/// else in it.
+std::size_t LossActions(const Job& job, const Block& block, bool calls_head) {
   if (TakesChunks(job.axes.loss)) {
-    return 0;  // the head is called by the loss
+    return calls_head ? block.chunks_end : 0;
   }
   const auto other = std::find_if(block.backward.begin(), block.backward.end(), [](const Action& action) {
     const auto* kernel = std::get_if<Calculate>(&action);
@@ -43,7 +45,7 @@ class FullySharded : public DataParallel {
         units_.tied ? OptimizerState::Tensors::flat : OptimizerState::Tensors::parameters,
         [&](std::int64_t position) { return std::vector{holds[role_.stage.RunOf(position)]}; });
     for (const StageRun& run : role.stage.runs) {
-      loss_kernels_.push_back(LossKernels(role.job, run.block()));
+      loss_actions_.push_back(LossActions(role.job, run.block(), gather_.LossCallsHead()));
     }
     if (axes_.optimizer_step.in_backward) {
       scatter_.SetHook([&](std::int64_t unit, StreamId behind) {
@@ -51,6 +53,7 @@ class FullySharded : public DataParallel {
         role_.Free(scatter_.Sharded(unit));
       });
     }
+    FindSummedWide();
     gradients_.Declare(role, "gradient of", Category::gradient, axes_.precision.gradients, ParameterTable::Of::trained,
                        false);
     // Without a dtype of its own to accumulate in, later gradients are added to the first one.
@@ -68,13 +71,18 @@ class FullySharded : public DataParallel {
   /// A unit's pre-backward hook hangs on what the unit returns (_fsdp_state.py, _register_pre_backward_hook). Of the
   /// last one that is the logits, so that the loss's own backward kernels come first.
   void BeforeBackward(const Microbatch&, std::int64_t position) override {
-    if (loss_kernels_[role_.stage.RunOf(position)] == 0) {
+    if (LossActionsAt(position) == 0) {
       gather_.BeforeBackward(position);
+    } else if (gather_.LossCallsHead()) {
+      gather_.Unshard(position);
     }
   }
   void BeforeAction(const Microbatch&, std::int64_t position, std::size_t action) override {
-    const std::size_t of_loss = loss_kernels_[role_.stage.RunOf(position)];
+    const std::size_t of_loss = LossActionsAt(position);
     if (of_loss > 0 && action == role_.stage.BlockAt(position).forward.size() + of_loss) {
+      if (gather_.LossCallsHead()) {
+        gather_.Reshard(units_.Of(position));
+      }
       gather_.BeforeBackward(position);
     }
   }
@@ -86,7 +94,7 @@ class FullySharded : public DataParallel {
     }
     const bool accumulated = microbatch.place.pending;
     if (accumulated && !AccumulatesInPlace()) {
-      ForEachGradient(position, [&](const ParameterAt& at) { AddToAccumulator(at); });
+      ForEachFresh(position, [&](const ParameterAt& at) { AddToAccumulator(at); });
     }
     const bool reduces = microbatch.place.synchronises && !ReducesBehind();
     if (reduces) {
@@ -98,7 +106,7 @@ class FullySharded : public DataParallel {
     if (reduces) {
       Scatter(microbatch, position, accumulated);
     } else if (!accumulated && !AccumulatesInPlace()) {
-      ForEachGradient(position, [&](const ParameterAt& at) { StartAccumulator(at); });
+      ForEachFresh(position, [&](const ParameterAt& at) { StartAccumulator(at); });
     }
   }
 
@@ -140,11 +148,21 @@ class FullySharded : public DataParallel {
   BufferRef Weight(const ParameterAt& at) override { return gather_.Unsharded(at); }
 
   BufferRef BeginGradient(const Microbatch& microbatch, const ParameterAt& at) override {
+    if (at == summed_wide_) {
+      adds_parts_ = microbatch.place.pending;
+      if (!adds_parts_) {
+        role_.Alloc(accumulators_(role_, at));
+      }
+      return accumulators_(role_, at);
+    }
     const bool starts = !microbatch.place.pending && (!microbatch.place.synchronises || ReducesBehind());
     const BufferRef ref = AccumulatesInPlace() && starts ? accumulators_(role_, at) : gradients_(role_, at);
     role_.Alloc(ref);
     return ref;
   }
+
+  /// What is summed from parts of a microbatch goes on being summed in the next one.
+  bool AddsInKernel(const ParameterAt& at) const override { return at == summed_wide_ && adds_parts_; }
 
   /// Gradients that autograd itself adds up are added as they arrive.
   void EndGradient(const Microbatch& microbatch, const ParameterAt& at) override {
@@ -170,6 +188,18 @@ class FullySharded : public DataParallel {
   BufferRef FinalGradient(const ParameterAt& at) override { return scatter_.Sharded(units_.Of(at.position)); }
 
  private:
+  std::size_t LossActionsAt(std::int64_t position) const { return loss_actions_[role_.stage.RunOf(position)]; }
+
+  void FindSummedWide() {
+    const std::int64_t last = role_.stage.blocks - 1;
+    const std::vector<Parameter>& parameters = role_.stage.BlockAt(last).parameters;
+    for (std::uint32_t i = 0; i < parameters.size(); ++i) {
+      if (parameters[i].summed_wide) {
+        summed_wide_ = parameters[i].tied ? kTiedTo : ParameterAt{last, i};
+      }
+    }
+  }
+
   /// Without a reduce dtype of its own the first microbatch's gradient itself is what later ones are added to.
   bool AccumulatesInPlace() const { return axes_.precision.reduce == axes_.precision.gradients; }
 
@@ -178,7 +208,7 @@ class FullySharded : public DataParallel {
   bool ReducesBehind() const { return role_.stage.count > 1; }
 
   BufferRef Gathered(const ParameterAt& at, bool accumulated) const {
-    return accumulated ? accumulators_(role_, at) : gradients_(role_, at);
+    return accumulated || at == summed_wide_ ? accumulators_(role_, at) : gradients_(role_, at);
   }
 
   /// With sequence parallelism a norm's gradient is a DTensor of partial sums. It stays one while microbatches are
@@ -197,7 +227,7 @@ class FullySharded : public DataParallel {
   void Scatter(const Microbatch& microbatch, std::int64_t unit, bool accumulated) {
     std::vector<BufferRef> gradients;
     ForEachGradient(unit, [&](const ParameterAt& at) { gradients.push_back(Gathered(at, accumulated)); });
-    scatter_.Scatter(microbatch, unit, gradients, accumulated ? axes_.precision.reduce : axes_.precision.gradients);
+    scatter_.Scatter(microbatch, unit, gradients);
   }
 
   Updates AllUpdates() {
@@ -219,6 +249,16 @@ class FullySharded : public DataParallel {
     units_.ForEachTrainedOf(role_, unit, visit);
   }
 
+  /// Those that a backward pass makes anew, and does not add to what is accumulated.
+  template <class Visit>
+  void ForEachFresh(std::int64_t unit, Visit visit) {
+    ForEachGradient(unit, [&](const ParameterAt& at) {
+      if (at != summed_wide_) {
+        visit(at);
+      }
+    });
+  }
+
   void AddToAccumulator(const ParameterAt& at) {
     role_.AddKernel("accumulate gradient", role_.compute, gradients_(role_, at), accumulators_(role_, at));
     role_.Free(gradients_(role_, at));
@@ -237,8 +277,10 @@ class FullySharded : public DataParallel {
   const GroupId group_;
   UnitGather gather_;
   GradientScatter scatter_;
-  std::vector<std::size_t> loss_kernels_;  ///< per run
+  std::vector<std::size_t> loss_actions_;  ///< per run
   ParameterTable gradients_, accumulators_;
+  std::optional<ParameterAt> summed_wide_;  ///< the parameter whose gradient is a sum of parts in the reduce dtype
+  bool adds_parts_ = false;                 ///< to what earlier microbatches have left of it
   OptimizerState optimizer_;
 };
 

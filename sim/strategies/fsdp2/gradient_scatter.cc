@@ -85,13 +85,13 @@ std::int64_t GradientScatter::PreDivisor() const {
   return divisor;
 }
 
-void GradientScatter::Scatter(const Microbatch& microbatch, std::int64_t unit, const std::vector<BufferRef>& gradients,
-                              DType from) {
+void GradientScatter::Scatter(const Microbatch& microbatch, std::int64_t unit,
+                              const std::vector<BufferRef>& gradients) {
   if (gradients.empty()) {
     return;
   }
   FreeScattered();
-  Pack(gradients, from, unit);
+  Pack(gradients, unit);
   for (const BufferRef& gradient : gradients) {
     role_.Free(gradient);
   }
@@ -125,10 +125,14 @@ void GradientScatter::Scatter(const Microbatch& microbatch, std::int64_t unit, c
 }
 
 /// Copies gradients into the scatter's input. Widening happens on the way; narrowing takes a packed copy of its own.
-void GradientScatter::Pack(const std::vector<BufferRef>& gradients, DType from, std::int64_t unit) {
+void GradientScatter::Pack(const std::vector<BufferRef>& gradients, std::int64_t unit) {
   const BufferRef input = role_.Ref(input_, unit);
   const std::int64_t elements = units_.SizeAt(unit).trainable_padded;
-  const DType to = precision_.reduce;
+  const DType from = role_.builder.buffer(gradients.front().buffer).dtype, to = precision_.reduce;
+  Bytes moved{0};
+  for (const BufferRef& gradient : gradients) {
+    moved += role_.builder.buffer(gradient.buffer).bytes();
+  }
   role_.Alloc(input);
   // Between fp16 and bf16 neither holds the other's values: promotion leads to fp32, so this, too, takes the detour.
   const bool narrows = from != to && SizeOf(to) <= SizeOf(from);
@@ -137,7 +141,7 @@ void GradientScatter::Pack(const std::vector<BufferRef>& gradients, DType from, 
     role_.Alloc(packed);
   }
   role_.MemoryKernel("pack gradients", role_.compute, Work::compute, gradients, {packed}, elements,
-                     (SizeOf(from) + SizeOf(narrows ? from : to)) * elements);
+                     moved + SizeOf(narrows ? from : to) * elements);
   if (narrows) {
     role_.CopyKernel("narrow gradients", role_.compute, packed, input);
     role_.Free(packed);

@@ -40,8 +40,8 @@ class GradientScatter {
   using Hook = std::function<void(std::int64_t unit, StreamId behind)>;
   void SetHook(Hook hook) { hook_ = std::move(hook); }
 
-  /// Takes and frees `gradients`, all of dtype `from`.
-  void Scatter(const Microbatch& microbatch, std::int64_t unit, const std::vector<BufferRef>& gradients, DType from);
+  /// Takes and frees `gradients`.
+  void Scatter(const Microbatch& microbatch, std::int64_t unit, const std::vector<BufferRef>& gradients);
   void EndBackward(const Microbatch& microbatch);
   /// Frees what the window that `last` belongs to has left.
   void Discard(const Microbatch& last);
@@ -66,7 +66,7 @@ class GradientScatter {
   std::int64_t Ranks() const { return units_.shards * replicas_; }
   std::int64_t PreDivisor() const;
 
-  void Pack(const std::vector<BufferRef>& gradients, DType from, std::int64_t unit);
+  void Pack(const std::vector<BufferRef>& gradients, std::int64_t unit);
   void Reduce(std::int64_t unit, const BufferRef& output);
   void CopyOneShard(const BufferRef& input, const BufferRef& output, std::int64_t unit);
   void AllReduce(std::int64_t unit, const BufferRef& output);

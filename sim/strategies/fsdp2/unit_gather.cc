@@ -13,6 +13,7 @@ UnitGather::UnitGather(Role& role, const Units& units, GroupId group)
       units_(units),
       settings_(role.job.axes.shard),
       precision_(role.job.axes.precision),
+      loss_calls_head_(settings_.reshard_after_backward && role.stage.BlockAt(role.stage.blocks - 1).chunks_end > 0),
       group_(group),
       copy_in_stream_(role.builder.AddStream("all_gather_copy_in", StreamKind::collective)),
       gather_stream_(role.builder.AddStream("all_gather", StreamKind::collective)) {
@@ -83,15 +84,19 @@ void UnitGather::BeforeBackward(std::int64_t position) {
     return;
   }
   if (ReshardsAfterForward(position)) {
-    const std::int64_t unit = units_.Of(position);
-    if (!ahead_ || *ahead_ > position) {
-      Gather(unit);
-    }
-    Unpack(unit);
-    gathered_ = unit;
-    FreeGathered();
+    Unshard(position);
   }
   PrefetchBackward(position);
+}
+
+void UnitGather::Unshard(std::int64_t position) {
+  const std::int64_t unit = units_.Of(position);
+  if (!ahead_ || *ahead_ > position) {
+    Gather(unit);
+  }
+  Unpack(unit);
+  gathered_ = unit;
+  FreeGathered();
 }
 
 void UnitGather::PrefetchBackward(std::int64_t position) {
@@ -117,6 +122,9 @@ void UnitGather::ReshardAll() {
 
 bool UnitGather::ReshardsAfterForward(std::int64_t position) const {
   const bool last_unit = units_.Of(position) == units_.Of(role_.stage.blocks - 1);
+  if (last_unit && loss_calls_head_) {
+    return true;
+  }
   const bool keeps_layer = role_.stage.runs[role_.stage.RunOf(position)].stays_gathered;
   return settings_.reshard_after_forward && (!last_unit || settings_.reshard_last_unit) && !keeps_layer;
 }

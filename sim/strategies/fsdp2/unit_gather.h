@@ -34,6 +34,12 @@ class UnitGather {
   void AfterForward(std::int64_t position);
   void EndForward();
   void BeforeBackward(std::int64_t position);
+  /// A loss in chunks calls the head by itself, behind the forward pass of its unit, which a norm in front belongs to:
+  /// between the two, and behind the loss, the head is resharded, and while it is called nothing is prefetched. (Of
+  /// settings that keep units gathered behind a backward pass this is not modelled.)
+  bool LossCallsHead() const { return loss_calls_head_; }
+  /// Gathers a unit that is not there, and nothing else.
+  void Unshard(std::int64_t position);
   /// Frees the unsharded parameters of a unit.
   void Reshard(std::int64_t unit) {
     units_.ForEachOf(role_, unit, [&](const ParameterAt& at) { role_.Free(Unsharded(at)); });
@@ -67,6 +73,7 @@ class UnitGather {
   const Units& units_;
   const tidemark::Shard& settings_;
   const Precision& precision_;
+  const bool loss_calls_head_;
   GroupId group_;
   StreamId copy_in_stream_, gather_stream_;
   RunBuffers cast_, gathered_buffer_;
