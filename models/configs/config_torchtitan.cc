@@ -4,20 +4,16 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <map>
 #include <string>
 #include <utility>
-#include <variant>
-#include <vector>
 
 #include "base/text.h"
 #include "models/configs/config.h"
 #include "models/configs/field.h"
 #include "models/configs/tool_fields.h"
 #include "models/configs/torchtitan_fields.h"
-#include "models/configs/torchtitan_pipeline.h"
+#include "models/configs/torchtitan_parts.h"
 #include "models/configs/translation.h"
-#include "models/job/read_network.h"
 
 namespace tidemark {
 namespace {
@@ -57,14 +53,18 @@ class Titan {
 
   Result<Settings> Read() {
     TIDEMARK_TRY(ReadFlavor());
-    TIDEMARK_TRY(ReadLayout());
+    settings_["sequence_length"] = fields_.Value("training.seq_len", "2048");
+    settings_["layout.ep"] = fields_.Value("parallelism.expert_parallel_degree", "1");
+    TIDEMARK_ASSIGN(ranks_, ReadTorchtitanLayout(fields_, given_, settings_));
     TIDEMARK_TRY(ReadBatch());
-    TIDEMARK_TRY(ReadStrategy());
-    TIDEMARK_TRY(ReadPipeline());
-    TIDEMARK_TRY(ReadPrecision());
+    TIDEMARK_TRY(RefuseWholeWeights());
+    TIDEMARK_TRY(ReadTorchtitanSharding(fields_, ranks_, given_, settings_));
+    TIDEMARK_TRY(ReadTorchtitanStages(fields_, given_, settings_));
+    TIDEMARK_TRY(ReadTorchtitanPrecision(fields_, settings_));
     TIDEMARK_TRY(ReadRecomputation());
     TIDEMARK_TRY(ReadOptimizer());
-    TIDEMARK_TRY(ReadKernels());
+    TIDEMARK_TRY(ReadTorchtitanCompiling(fields_, settings_));
+    TIDEMARK_TRY(RefuseConverters());
     settings_["loss_scale"] = MakeScalar("global-tokens", "default of torchtitan");
     settings_["machine"] = AssumedMachine();
     return std::move(settings_);
@@ -101,49 +101,26 @@ class Titan {
         "name the network: --set network=NAME (`tidemark list networks`), or the path of its config.json");
   }
 
-  Status ReadLayout() {
-    settings_["sequence_length"] = fields_.Value("training.seq_len", "2048");
-    settings_["layout.tp"] = fields_.Value("parallelism.tensor_parallel_degree", "1");
-    settings_["layout.pp"] = fields_.Value("parallelism.pipeline_parallel_degree", "1");
-    settings_["layout.ep"] = fields_.Value("parallelism.expert_parallel_degree", "1");
-    TIDEMARK_ASSIGN(replicas_, fields_.Whole("parallelism.data_parallel_replicate_degree", 1));
-    TIDEMARK_ASSIGN(const std::int64_t shards, fields_.Whole("parallelism.data_parallel_shard_degree", -1, -1));
-    if (const ConfigValue* ranks = Find(given_, "layout.dp")) {
-      TIDEMARK_ASSIGN(ranks_, (WholeNumber{1, 1 << 20}.Read(*ranks).At("layout.dp")));
-      return Done{};
-    }
-    if (shards < 1) {
-      return fields_.Refuse(
-          "parallelism.data_parallel_shard_degree", "-1",
-          "takes all ranks there are, and a config does not say how many",
-          "add --set layout.dp=8 (as many as there are, divided by tensor_parallel_degree * pipeline_parallel_degree"
-          " * layout.cp)");
-    }
-    ranks_ = replicas_ * shards;
-    Put("layout.dp", "parallelism.data_parallel_shard_degree", "-1", std::to_string(ranks_));
-    return Done{};
-  }
-
   /// global batch = local batch * accumulation * ranks; a pipeline cuts a local batch into microbatches (train.py).
   Status ReadBatch() {
     TIDEMARK_ASSIGN(std::int64_t local, fields_.Whole("training.local_batch_size", 8));
-    if (const ConfigValue* given = Find(given_, "micro_batch_size"); given != nullptr && Stages() == "1") {
+    if (const ConfigValue* given = Find(given_, "micro_batch_size"); given != nullptr && !IsPipeline()) {
       TIDEMARK_ASSIGN(local, (WholeNumber{1, 1 << 20}.Read(*given).At("micro_batch_size")));
     }
     TIDEMARK_ASSIGN(const std::int64_t global, fields_.Whole("training.global_batch_size", -1, -1));
     std::int64_t steps = 1;
     if (global >= 0) {
-      steps = global / (local * ranks_);
-      if (!Speaks(given_, "accumulation_steps") && (steps < 1 || steps * local * ranks_ != global)) {
+      steps = global / (local * ranks_.all);
+      if (!Speaks(given_, "accumulation_steps") && (steps < 1 || steps * local * ranks_.all != global)) {
         return fields_.Refuse(
             "training.global_batch_size", "-1",
             fmt::format("must be a multiple of local batch size times data-parallel degree: {} is none of {} * {}",
-                        global, local, ranks_),
+                        global, local, ranks_.all),
             "set another layout.dp, or the batch in the file");
       }
     }
     std::int64_t micro = local;
-    if (Stages() != "1") {
+    if (IsPipeline()) {
       TIDEMARK_TRY(CutLocalBatch(local, micro, steps));
     }
     Put("micro_batch_size", "training.local_batch_size", "8", std::to_string(micro));
@@ -175,74 +152,15 @@ class Titan {
     return Done{};
   }
 
-  std::string Stages() const {
-    const ConfigValue* given = Find(given_, "layout.pp");
-    return given == nullptr ? settings_.at("layout.pp").text : given->text;
-  }
+  bool IsPipeline() const { return TorchtitanPipelineRanks(given_, settings_) != "1"; }
 
-  /// The trainer never calls set_requires_gradient_sync; a pipeline's stages reduce behind their last backward pass.
-  Status ReadStrategy() {
+  Status RefuseWholeWeights() const {
     const ConfigValue* shared = Find(given_, "layout.cp");  // over whose ranks is sharded as well
-    const bool shards = ranks_ > replicas_ || (shared != nullptr && shared->text != "1");
-    if (!shards && !Speaks(given_, "strategy")) {
+    if (!ranks_.shards() && (shared == nullptr || shared->text == "1") && !Speaks(given_, "strategy")) {
       return fields_.Refuse("parallelism.data_parallel_shard_degree", "-1",
                             "nothing is sharded: torchtitan then computes under autocast over fp32 weights, or in a "
                             "pipeline or with tensor parallelism all in fp32, which this version does not model",
                             "shard over two ranks or more, or name what you want priced: --set strategy=ddp-every");
-    }
-    const bool pipeline = Stages() != "1";
-    settings_["strategy"] = MakeScalar(pipeline ? "fsdp2-keep-all" : "fsdp2-scatter-each", "the config's format");
-    if (replicas_ > 1) {
-      Put("shard.replicas", "parallelism.data_parallel_replicate_degree", "1", std::to_string(replicas_));
-    }
-    constexpr std::string_view kReshard = "parallelism.fsdp_reshard_after_forward";
-    const Choice<std::string> choice{{{"default", "default"}, {"always", "always"}, {"never", "never"}}};
-    TIDEMARK_ASSIGN(const std::string reshard, fields_.OneOf(choice, kReshard, "default"));
-    if (reshard == "always") {
-      Put("shard.reshard_after_forward", kReshard, "default", "true");
-      Put("shard.reshard_last_unit", kReshard, "default", "true");
-    } else if (reshard == "never") {
-      Put("shard.reshard_after_forward", kReshard, "default", "false");
-    }
-    return Done{};
-  }
-
-  Status ReadPipeline() {
-    TIDEMARK_ASSIGN(const std::int64_t ranks, (WholeNumber{1, 1 << 10}.Read(MakeScalar(Stages(), {})).At("layout.pp")));
-    if (ranks == 1) {
-      return Done{};
-    }
-    for (const char* key : {"schedule", "layout.vpp", "layout.layers_per_stage"}) {
-      if (Speaks(given_, key)) {
-        return Done{};  // who says one of these says how the pipeline is made
-      }
-    }
-    TIDEMARK_ASSIGN(const std::int64_t layers, Layers());
-    return ReadTorchtitanPipeline(fields_, ranks, layers, settings_);
-  }
-
-  Result<std::int64_t> Layers() const {
-    std::map<std::string, std::string> sources;
-    Settings said = given_;
-    if (!NamesNetwork(given_)) {
-      said.insert(settings_.begin(), settings_.end());
-    }
-    TIDEMARK_ASSIGN(const Network network, ReadNetwork(said, {}, sources));
-    const auto* decoder = std::get_if<Decoder>(&network.shape);
-    return decoder == nullptr ? Result<std::int64_t>(BadInput("a pipeline is of a decoder's layers")) : decoder->layers;
-  }
-
-  Status ReadPrecision() {
-    const Choice<std::string> types{{{"bfloat16", "bf16"}, {"float32", "fp32"}}};
-    constexpr std::string_view kStored = "training.dtype", kComputed = "training.mixed_precision_param";
-    TIDEMARK_ASSIGN(const std::string stored, fields_.OneOf(types, kStored, "float32"));
-    TIDEMARK_ASSIGN(const std::string computed, fields_.OneOf(types, kComputed, "bfloat16"));
-    Put("precision.params", kComputed, "bfloat16", computed);
-    Put("precision.gradients", kComputed, "bfloat16", computed);
-    Put("precision.optimizer", kStored, "float32", stored);
-    Put("precision.master", kStored, "float32", stored == computed ? "none" : stored);
-    for (const char* key : {"precision.reduce", "precision.accumulate"}) {  // of FSDP2, which knows no other
-      settings_[key] = MakeScalar("fp32", "default of torchtitan");
     }
     return Done{};
   }
@@ -257,15 +175,7 @@ class Titan {
     TIDEMARK_ASSIGN(std::string policy, fields_.OneOf(modes, kMode, "selective"));
     const ConfigValue option = fields_.Value(kOption, "2");
     if (policy == "every_n" && option.text == "op") {
-      constexpr std::string_view kShapes = "activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns";
-      const ConfigValue* shapes = fields_.Given(kShapes);
-      for (const ConfigValue& name : shapes == nullptr ? std::vector<ConfigValue>() : shapes->items) {
-        if (name.text != "moe.router.gate") {  // the default, which a dense network has not
-          return ErrorAt(*shapes, kShapes,
-                         "products that are done again by their shapes are not supported by this version",
-                         "set it to [] to price what torchtitan's list keeps");
-        }
-      }
+      TIDEMARK_TRY(RefuseForcedShapes(fields_, "activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns"));
       settings_["recompute.policy"] = Retold(option, "per_op");
       return Done{};
     }
@@ -300,20 +210,7 @@ class Titan {
     return Done{};
   }
 
-  /// What torch.compile fuses, eager code does in single operations; it also drops what nobody reads.
-  Status ReadKernels() {
-    TIDEMARK_ASSIGN(bool compiled, fields_.IsTrue("compile.enable"));
-    if (const ConfigValue* components = fields_.Given("compile.components")) {
-      compiled = compiled &&
-                 std::ranges::any_of(components->items, [](const ConfigValue& one) { return one.text == "model"; });
-    }
-    for (const char* key : {"buffers.fused_glu", "buffers.fused_rope", "recompute.needed_only"}) {
-      Put(key, "compile.enable", "false", compiled ? "true" : "false");
-    }
-    const ConfigValue* policy = Find(settings_, "recompute.policy");
-    if (policy != nullptr && policy->text == "none") {
-      settings_.erase("recompute.needed_only");
-    }
+  Status RefuseConverters() const {
     const ConfigValue* converters = fields_.Given("model.converters");
     if (converters != nullptr && (converters->kind != ConfigValue::Kind::list || !converters->items.empty())) {
       return ErrorAt(*converters, "model.converters",
@@ -327,7 +224,7 @@ class Titan {
   ToolFields fields_;
   const Settings& given_;
   Settings settings_;
-  std::int64_t replicas_ = 1, ranks_ = 1;
+  TorchtitanRanks ranks_;
 };
 
 /// Two of the sections that nobody else's config has.
@@ -336,7 +233,8 @@ bool Recognises(const ConfigValue& root) {
     const ConfigValue* found = root.Find(name);
     return found != nullptr && found->is_map();
   };
-  return is_section("training") && (is_section("parallelism") || is_section("activation_checkpoint")) &&
+  return root.Find("model_spec") == nullptr && is_section("training") &&
+         (is_section("parallelism") || is_section("activation_checkpoint")) &&
          root.FindPath("model.model_config") == nullptr;
 }
 

@@ -99,12 +99,13 @@ struct Recompute {
     per_op,     ///< all but attention, reduce-scatters and every other matrix product, whose outputs are kept
   } policy = Policy::none;
   std::int64_t every = 2;
-  bool attention = true;      ///< selective: scores and what becomes of them (Korthikanti et al., 2022)
-  bool norm = false;          ///< selective: the outputs of norms, which linear layers read
-  bool activation = false;    ///< selective: the input of the down projection
-  bool feed_forward = false;  ///< selective: all between the second norm and the down projection's output
-  bool latent_heads = false;  ///< selective: queries, keys and values, as multi-latent attention makes them
-  bool needed_only = false;   ///< of all that, only what the backward pass reads is done again, as by torch.compile
+  bool attention = true;        ///< selective: scores and what becomes of them (Korthikanti et al., 2022)
+  bool norm = false;            ///< selective: the outputs of norms, which linear layers read
+  bool activation = false;      ///< selective: the input of the down projection
+  bool feed_forward = false;    ///< selective: all between the second norm and the down projection's output
+  bool latent_heads = false;    ///< selective: queries, keys and values, as multi-latent attention makes them
+  bool reduce_scatter = false;  ///< per_op: reduce-scatters, too, whose outputs are kept otherwise
+  bool needed_only = false;     ///< of all that, only what the backward pass reads is done again, as by torch.compile
   friend bool operator==(const Recompute&, const Recompute&) = default;
 };
 

@@ -134,6 +134,7 @@ constexpr Meaning kMeanings[] = {
     {"recompute.activation", "whether the input of the last linear layer of a feed-forward part is computed again"},
     {"recompute.feed_forward", "whether the feed-forward part is computed again"},
     {"recompute.latent_heads", "whether queries, keys and values of multi-latent attention are computed again"},
+    {"recompute.reduce_scatter", "whether reduce-scatters are done again, where each operation is kept or done again"},
     {"recompute.needed_only", "whether only what the backward pass reads is computed again, as by a compiler"},
     {"recompute.tp_gather", "whether inputs are gathered again in the backward pass"},
 

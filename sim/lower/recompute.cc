@@ -255,16 +255,16 @@ const Parameter* ProductsWeight(const Block& block, const Action& action) {
   return has_bias ? nullptr : &weight;
 }
 
-bool IsOnTheList(const Action& action) {
+bool IsOnTheList(const Action& action, bool scatters_again) {
   const auto* calculate = std::get_if<Calculate>(&action);
   const auto* collective = std::get_if<Communicate>(&action);
   return (calculate != nullptr && std::holds_alternative<Attention>(calculate->op)) ||
-         (collective != nullptr && collective->kind == CollectiveKind::reduce_scatter);
+         (collective != nullptr && collective->kind == CollectiveKind::reduce_scatter && !scatters_again);
 }
 
 /// Forward actions whose outputs are kept per operation, less what another one writes to later: a tensor-parallel sum,
 /// a bias behind it. A product in two parts, of own rows and of others', is one.
-std::vector<std::size_t> KeptPerOperation(const Block& block) {
+std::vector<std::size_t> KeptPerOperation(const Block& block, bool scatters_again) {
   std::vector<int> writers(block.tensors.size());
   std::vector<const Parameter*> written_by(block.tensors.size());
   for (const Action& action : block.forward) {
@@ -287,7 +287,7 @@ std::vector<std::size_t> KeptPerOperation(const Block& block) {
     bool rewritten = false;
     ForEachTouch(block.forward[i],
                  [&](TensorId tensor, bool write) { rewritten = rewritten || (write && writers[tensor.index] > 1); });
-    if (!rewritten && (IsOnTheList(block.forward[i]) || (weight != nullptr && odd))) {
+    if (!rewritten && (IsOnTheList(block.forward[i], scatters_again) || (weight != nullptr && odd))) {
       kept.push_back(i);
     }
   }
@@ -311,7 +311,8 @@ Block Recomputed(const Block& block, const Recompute& recompute) {
     case Recompute::Policy::every_n:
       return DoAgain(block, {0, block.forward.size(), false, {}, recompute.needed_only});
     case Recompute::Policy::per_op:
-      return DoAgain(block, {0, block.forward.size(), false, KeptPerOperation(block), recompute.needed_only});
+      return DoAgain(block, {0, block.forward.size(), false, KeptPerOperation(block, recompute.reduce_scatter),
+                             recompute.needed_only});
   }
   TIDEMARK_CHECK(false && "unknown policy");
 }

@@ -113,6 +113,17 @@ TEST(RecomputePerOp, KeepsReduceScatters) {
   EXPECT_EQ(SavedPerLayer(job), 5 * kT / 2 + kT + (2 * kN * kC + 4 * kN * kA + 2 * kN * kF) / 2);
 }
 
+// torchtitan's spmd_types scatters through torch.distributed itself, whose operation is not on the list: T/2 each for
+// attention and the feed-forward part, which torchtitan b5bcd76c did not keep either.
+TEST(RecomputePerOp, MayDoReduceScattersAgain) {
+  Job job = With(OracleJob("fsdp2-scatter-each", 1), Policy::per_op);
+  job.layout.tp = 2;
+  job.layout.sp = true;
+  const std::int64_t kept = SavedPerLayer(job);
+  job.axes.recompute.reduce_scatter = true;
+  EXPECT_EQ(SavedPerLayer(job), kept - 2 * kT / 2);
+}
+
 // A packed product is one: gate and up are kept together, and the down projection is the sixth product, not the
 // seventh.
 TEST(RecomputePerOp, CountsAPackedProductOnce) {

@@ -219,6 +219,32 @@ TEST(Fsdp2Settings, AStepThatWouldLeaveGradientsOutIsRefused) {
   EXPECT_NE(step.error().message.find("what was not reduce-scattered would be left out"), std::string::npos);
 }
 
+// zero_grad(set_to_none=False): P/4 gradients in fp32 are there from the first step's end on. Everything is then as in
+// a second microbatch: so PyTorch 2.15 was seen to allocate under torchtitan b5bcd76c, to the byte.
+TEST(Fsdp2Settings, GradientsThatAreZeroedInPlaceStay) {
+  const auto in_place = [](Job job) {
+    job.axes.buffers.set_to_none = false;
+    return job;
+  };
+  for (const char* strategy : {"fsdp2-scatter-each", "fsdp2-defer", "fsdp2-keep-all"}) {
+    const Job one = OracleJob(strategy, 1), two = OracleJob("fsdp2-scatter-each", 2);
+    const Ledger freed = Audit(Sound(one), one.machine), kept = Audit(Sound(in_place(one)), one.machine);
+    EXPECT_EQ(freed.after_optimizer[Category::gradient].count(), 0);
+    EXPECT_EQ(kept.after_optimizer[Category::gradient].count(), 110'633'984);
+    if (one.strategy == two.strategy) {
+      EXPECT_EQ(kept.highest_system, Audit(Sound(two), two.machine).highest_system);
+    }
+    const StepProgram first = *Lower(in_place(one), StepKind::first);
+    EXPECT_EQ(Audit(first, one.machine).highest_system,
+              Audit(*Lower(one, StepKind::first), one.machine).highest_system);
+  }
+  Job early = in_place(OracleJob("fsdp2-scatter-each", 1));
+  early.axes.optimizer_step.in_backward = true;
+  const Result<StepProgram> refused = Lower(early, StepKind::steady);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().where, "buffers.set_to_none");
+}
+
 TEST(Fsdp2Settings, AShortLastWindowIsDroppedOrRescaled) {
   using Policy = LastWindow::Policy;
   for (const char* strategy : {"fsdp2-scatter-each", "fsdp2-defer", "fsdp2-keep-after-backward", "fsdp2-keep-all"}) {
@@ -269,6 +295,12 @@ Job RandomJob(Dice& dice) {
   precision.reduce = precision.accumulate = dtypes[dice.Roll(3)];
   if (dice.OneIn(4)) {
     job.network.trainable = {"layer.w*"};
+  }
+  job.axes.buffers.set_to_none = !dice.OneIn(3);
+  job.axes.buffers.wide_chunk_sum = !dice.OneIn(3);
+  if (dice.OneIn(3)) {
+    job.axes.loss = Partition::Loss::chunked;
+    job.axes.loss_chunk_tokens = dice.OneIn(3) ? 4096 : 0;
   }
   if (dice.OneIn(4)) {
     job.last_window = {dice.OneIn(2) ? LastWindow::Policy::drop : LastWindow::Policy::rescaled, 1};

@@ -130,7 +130,7 @@ class FullySharded : public DataParallel {
     role_.builder.Emit(Begin{Phase::optimizer, {LoopId{}, -1, 0}});
     if (!axes_.optimizer_step.in_backward) {
       optimizer_.Step(role_, AllUpdates());
-      scatter_.FreeSharded();
+      scatter_.ZeroSharded();
     }
     role_.builder.Emit(End{Phase::optimizer});
   }
@@ -144,6 +144,8 @@ class FullySharded : public DataParallel {
       gather_.ReshardAll();
     }
   }
+
+  std::vector<std::int64_t> KeyBetweenMicrobatches() const override { return {scatter_.KeepsSharded() ? 1 : 0}; }
 
   BufferRef Weight(const ParameterAt& at) override { return gather_.Unsharded(at); }
 

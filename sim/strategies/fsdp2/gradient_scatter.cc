@@ -12,6 +12,7 @@ GradientScatter::GradientScatter(Role& role, const Units& units, GroupId group, 
       replicas_(role.job.axes.shard.replicas),
       all_reduce_when_(all_reduce_when),
       sums_tokens_(role.job.axes.loss_scale == LossScale::global_tokens),
+      kept_(!role.job.axes.buffers.set_to_none && role.step != StepKind::first),
       group_(group),
       scatter_stream_(role.builder.AddStream("reduce_scatter", StreamKind::collective)),
       behind_(scatter_stream_) {
@@ -27,8 +28,9 @@ void GradientScatter::Declare() {
   const auto trained = &UnitSize::trainable_padded;
   const std::vector<std::int64_t> whole = units_.Sizes(trained, 1), shards = units_.Sizes(trained, units_.shards);
   const DType reduce = precision_.reduce;
-  const auto declare = [&](const char* name, Category category, DType dtype, StreamId stream, Parts parts) {
-    return role_.PerBlock(name, category, dtype, stream, parts == Parts::all ? whole : shards, false, false,
+  const auto declare = [&](const char* name, Category category, DType dtype, StreamId stream, Parts parts,
+                           bool resident = false, bool kept = false) {
+    return role_.PerBlock(name, category, dtype, stream, parts == Parts::all ? whole : shards, resident, kept,
                           units_.Holds(parts, false, category == Category::gradient));
   };
   packed_ = declare("packed gradients of", Category::bucket, precision_.gradients, role_.compute, Parts::all);
@@ -40,7 +42,7 @@ void GradientScatter::Declare() {
   }
   cast_ = declare("cast scatter output of", Category::bucket, stored_, behind_, Parts::own);
   sharded_ = declare("sharded gradient of", Category::gradient, stored_, reduce == stored_ ? scatter_stream_ : behind_,
-                     Parts::own);
+                     Parts::own, kept_, !role_.job.axes.buffers.set_to_none);
 }
 
 bool GradientScatter::AllReduces(const Microbatch& microbatch) const {
@@ -54,7 +56,7 @@ bool GradientScatter::HasPartial(const Microbatch& microbatch) const {
 
 /// Whether a sharded gradient exists before it.
 bool GradientScatter::HasSharded(const Microbatch& microbatch) const {
-  return microbatch.place.reduced && !HasPartial(microbatch);
+  return kept_ || (microbatch.place.reduced && !HasPartial(microbatch));
 }
 
 bool GradientScatter::OutputIsSharded(const Microbatch& microbatch) const {
@@ -249,17 +251,34 @@ void GradientScatter::Discard(const Microbatch& last) {
   if (last.place.reduced || last.place.synchronises) {
     role_.builder.Order(scatter_stream_, role_.compute, "discarded");
     role_.builder.Emit(Wait{role_.builder.Event("discarded"), behind_});
-    units_.EachTrained(
-        role_, [&](std::int64_t unit, std::int64_t) { role_.Free(waits ? role_.Ref(partial_, unit) : Sharded(unit)); });
+    if (waits) {
+      units_.EachTrained(role_, [&](std::int64_t unit, std::int64_t) { role_.Free(role_.Ref(partial_, unit)); });
+    } else {
+      FreeOrZero();
+    }
   }
 }
 
-void GradientScatter::FreeSharded() {
-  role_.builder.Order(scatter_stream_, role_.compute, "updated");
-  if (behind_ != scatter_stream_) {
-    role_.builder.Emit(Wait{role_.builder.Event("updated"), behind_});
+void GradientScatter::ZeroSharded() {
+  if (role_.job.axes.buffers.set_to_none) {
+    role_.builder.Order(scatter_stream_, role_.compute, "updated");
+    if (behind_ != scatter_stream_) {
+      role_.builder.Emit(Wait{role_.builder.Event("updated"), behind_});
+    }
   }
-  units_.EachTrained(role_, [&](std::int64_t unit, std::int64_t) { role_.Free(Sharded(unit)); });
+  FreeOrZero();
+}
+
+void GradientScatter::FreeOrZero() {
+  const bool frees = role_.job.axes.buffers.set_to_none;
+  units_.EachTrained(role_, [&](std::int64_t unit, std::int64_t) {
+    if (frees) {
+      role_.Free(Sharded(unit));
+    } else {
+      role_.ZeroKernel("zero gradient", role_.compute, Work::optimizer, Sharded(unit));
+    }
+  });
+  kept_ = !frees;
 }
 
 void GradientScatter::Shift(std::int64_t blocks) {

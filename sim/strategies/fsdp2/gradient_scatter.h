@@ -45,8 +45,11 @@ class GradientScatter {
   void EndBackward(const Microbatch& microbatch);
   /// Frees what the window that `last` belongs to has left.
   void Discard(const Microbatch& last);
-  /// zero_grad.
-  void FreeSharded();
+  /// zero_grad: frees the sharded gradients, or zeroes them (`buffers.set_to_none`), so that they are added to from
+  /// then on.
+  void ZeroSharded();
+  /// Whether there are sharded gradients when a window begins.
+  bool KeepsSharded() const { return kept_; }
 
   BufferRef Sharded(std::int64_t unit) const { return role_.Ref(sharded_, unit); }
 
@@ -72,6 +75,7 @@ class GradientScatter {
   void AllReduce(std::int64_t unit, const BufferRef& output);
   void TakeShard(const Microbatch& microbatch, std::int64_t unit, const BufferRef& output);
   void FreeScattered();
+  void FreeOrZero();
 
   Role& role_;
   const Units& units_;
@@ -80,6 +84,7 @@ class GradientScatter {
   const std::int64_t replicas_;
   const AllReduceWhen all_reduce_when_;
   const bool sums_tokens_;  ///< the loss holds 1/N
+  bool kept_;               ///< sharded gradients of earlier windows, zeroed
   Hook hook_;
   GroupId group_, replica_group_;
   StreamId scatter_stream_, all_reduce_stream_;

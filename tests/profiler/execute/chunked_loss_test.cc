@@ -98,6 +98,16 @@ const std::vector<Setting> kSettings = {
     {"recomputed_layers", "ddp-last", [](Job& job) { job.axes.recompute.policy = Recompute::Policy::full; }},
     {"two_ranks", "ddp-last", [](Job& job) { job.layout.dp = 2; }},
     {"two_shards", "fsdp2-defer", [](Job& job) { job.layout.dp = 2; }},
+    {"two_shards_zeroed_in_place", "fsdp2-scatter-each",
+     [](Job& job) {
+       job.layout.dp = 2;
+       job.axes.buffers.set_to_none = false;
+     }},
+    {"two_shards_summed_as_they_come", "fsdp2-defer",
+     [](Job& job) {
+       job.layout.dp = 2;
+       job.axes.buffers.wide_chunk_sum = false;
+     }},
     {"two_shards_of_tied_embeddings", "fsdp2-scatter-each",
      [](Job& job) {
        job.layout.dp = 2;

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "models/configs/config.h"
+#include "models/configs/field.h"
+#include "models/configs/tool_fields.h"
+#include "models/configs/torchtitan_network.h"
+#include "models/configs/torchtitan_parts.h"
+#include "models/configs/torchtitan_saved_fields.h"
+#include "models/configs/translation.h"
+
+namespace tidemark {
+namespace {
+
+// torchtitan at b5bcd76c (2026-08-21), whose configs are Python code: what it saves of one as JSON
+// (debug.save_config_file; Trainer.Config.to_dict). torchtitan/trainer.py, config/configs.py, components/loss.py,
+// components/optimizer, distributed/activation_checkpoint.py, distributed/fsdp.py. Policies of recomputation and losses
+// are classes there; what is saved of one are its fields alone, by which they are told apart.
+
+/// One config with what the command line says behind it.
+class Saved {
+ public:
+  Saved(const ConfigValue& root, const Settings& given) : fields_(root, "torchtitan"), given_(given) {}
+
+  Result<Settings> Read() {
+    if (!NamesNetwork(given_)) {
+      TIDEMARK_TRY(ReadTorchtitanNetwork(*fields_.Given("model_spec"), settings_));
+    }
+    TIDEMARK_ASSIGN(ranks_, ReadTorchtitanLayout(fields_, given_, settings_));
+    if (settings_.at("layout.tp").text != "1") {
+      settings_["layout.sp"] = fields_.Value("parallelism.enable_sequence_parallel", "true");
+    }
+    TIDEMARK_TRY(ReadBatch());
+    TIDEMARK_TRY(ReadTorchtitanSharding(fields_, ranks_, given_, settings_));
+    TIDEMARK_TRY(ReadTorchtitanStages(fields_, given_, settings_));
+    TIDEMARK_TRY(ReadTorchtitanPrecision(fields_, settings_));
+    TIDEMARK_TRY(ReadRecomputation());
+    TIDEMARK_TRY(ReadOptimizer());
+    TIDEMARK_TRY(ReadLoss());
+    TIDEMARK_TRY(ReadTorchtitanCompiling(fields_, settings_));
+    TIDEMARK_TRY(ReadGraphs());
+    settings_["loss_scale"] = MakeScalar("global-tokens", "default of torchtitan");
+    settings_["machine"] = AssumedMachine();
+    return std::move(settings_);
+  }
+
+ private:
+  void Put(const std::string& key, std::string_view path, std::string_view absent, std::string text) {
+    settings_[key] = fields_.Retold(path, absent, std::move(text));
+  }
+  bool IsPipeline() const { return TorchtitanPipelineRanks(given_, settings_) != "1"; }
+
+  /// A microbatch is a row of tokens, packed from documents of up to max_context_length.
+  Status ReadBatch() {
+    constexpr std::string_view kLength = "training.max_context_length";
+    settings_["sequence_length"] = fields_.Value(kLength, "2048");
+    TIDEMARK_ASSIGN(const std::int64_t length, fields_.Whole(kLength, 2048));
+    const ConfigValue* given = Find(given_, "sequence_length");
+    std::int64_t sequence = length;
+    if (given != nullptr) {
+      TIDEMARK_ASSIGN(sequence, (WholeNumber{1, 1 << 30}.Read(*given).At("sequence_length")));
+    }
+    TIDEMARK_ASSIGN(std::int64_t tokens, Tokens("training.num_tokens_per_microbatch_per_dp_rank", 16384));
+    if (const ConfigValue* micro = Find(given_, "micro_batch_size")) {
+      TIDEMARK_ASSIGN(const std::int64_t samples, (WholeNumber{1, 1 << 20}.Read(*micro).At("micro_batch_size")));
+      tokens = samples * sequence;
+    } else if (tokens % sequence != 0) {
+      return fields_.Refuse("training.num_tokens_per_microbatch_per_dp_rank", "16384",
+                            fmt::format("{} tokens are no whole number of sequences of {}", tokens, sequence),
+                            fmt::format("price the row as one sequence: --set sequence_length={}", tokens));
+    }
+    Put("micro_batch_size", "training.num_tokens_per_microbatch_per_dp_rank", "16384",
+        std::to_string(tokens / sequence));
+    tokens_ = tokens;
+    return ReadSteps();
+  }
+
+  /// Tokens of a step = those of a microbatch * a pipeline's microbatches * flushes * ranks (Trainer.__init__).
+  Status ReadSteps() {
+    constexpr std::string_view kAll = "training.num_tokens_per_train_step", kCut = "parallelism.num_pp_microbatches";
+    TIDEMARK_ASSIGN(const std::int64_t all, Tokens(kAll, -1));
+    std::int64_t cut = 1;
+    if (IsPipeline()) {
+      TIDEMARK_ASSIGN(cut, fields_.Whole(kCut, 1));
+      Put("pipeline_microbatches", kCut, "1", std::to_string(cut));
+    }
+    const std::int64_t once = tokens_ * cut * ranks_.all;
+    const std::int64_t flushes = all < 0 ? 1 : all / once;
+    if (!Speaks(given_, "accumulation_steps")) {
+      if (all >= 0 && (flushes < 1 || flushes * once != all)) {
+        return fields_.Refuse(kAll, "-1",
+                              fmt::format("{} must be divisible by the number of tokens processed globally in one "
+                                          "gradient accumulation iteration ({})",
+                                          all, once),
+                              "set another layout.dp, or the batch in the file");
+      }
+      if (IsPipeline() && flushes > 1) {
+        return fields_.Refuse(kAll, "-1",
+                              fmt::format("is {} flushes of the pipeline, behind each of which torchtitan reduces "
+                                          "gradients; this version reduces them once a step",
+                                          flushes),
+                              fmt::format("price one flush: --set accumulation_steps={}", cut));
+      }
+    }
+    Put("accumulation_steps", kAll, "-1", std::to_string(std::max<std::int64_t>(flushes, 1) * cut));
+    return Done{};
+  }
+
+  Result<std::int64_t> Tokens(std::string_view path, std::int64_t absent) const {
+    const std::int64_t least = absent < 0 ? -1 : 1;
+    return fields_.Read(WholeNumber{least, std::int64_t{1} << 40}, path, std::to_string(absent));
+  }
+
+  Status ReadRecomputation() {
+    if (Speaks(given_, "recompute.policy")) {
+      return Done{};
+    }
+    constexpr const char* kForced = "activation_checkpoint.force_recompute_mm_shapes_by_fqns";
+    const ConfigValue* policy = fields_.root().Find("activation_checkpoint");
+    std::string name = "none";
+    if (policy != nullptr && policy->is_map()) {
+      name = fields_.Has(kForced) ? "per_op" : "full";
+      TIDEMARK_TRY(RefuseForcedShapes(fields_, kForced));
+    }
+    settings_["recompute.policy"] = Retold(policy == nullptr ? fields_.root() : *policy, name);
+    // spmd_types calls torch.distributed itself, whose reduce-scatter is not on the list of what is kept.
+    constexpr std::string_view kBackend = "parallelism.spmd_backend";
+    const ConfigValue* scattered = Find(settings_, "layout.sp");
+    if (name == "per_op" && scattered != nullptr && scattered->text == "true") {
+      const bool itself = fields_.Value(kBackend, "spmd_types").text == "spmd_types";
+      Put("recompute.reduce_scatter", kBackend, "spmd_types", itself ? "true" : "false");
+    }
+    return Done{};
+  }
+
+  Status ReadOptimizer() {
+    constexpr std::string_view kGroups = "optimizer.param_groups", kKernel = "optimizer.implementation";
+    const ConfigValue* groups = fields_.Given(kGroups);
+    for (const ConfigValue& group : groups == nullptr ? std::vector<ConfigValue>() : groups->items) {
+      const ConfigValue* name = group.Find("optimizer_name");
+      if (!Speaks(given_, "optimizer") && (name == nullptr || (name->text != "AdamW" && name->text != "Adam"))) {
+        return ErrorAt(group, kGroups,
+                       fmt::format("{} is not supported by this version", name == nullptr ? "nothing" : name->text),
+                       "say what to price instead: --set optimizer=adamw");
+      }
+      for (const char* key : {"fused", "foreach"}) {
+        if (group.FindPath(fmt::format("optimizer_kwargs.{}", key)) != nullptr) {
+          return ErrorAt(group, kGroups, fmt::format("groups with a kernel of their own ({}) are not supported", key),
+                         "say one for all: --set optimizer_step.kernel=fused");
+        }
+      }
+    }
+    settings_["optimizer"] = Retold(groups == nullptr ? fields_.root() : *groups, "adamw");
+    const ConfigValue kernel = fields_.Value(kKernel, "fused");
+    const bool narrow = kernel.text == "fused_opt_states_bf16";
+    settings_["optimizer_step.kernel"] = narrow ? Retold(kernel, "fused") : kernel;
+    if (narrow) {
+      settings_["precision.optimizer"] = Retold(kernel, "bf16");
+    }
+    settings_["optimizer_step.clip_norm"] = fields_.Value("training.max_norm", "1.0");
+    return Done{};
+  }
+
+  Status ReadLoss() {
+    constexpr std::string_view kChunks = "loss.num_chunks";
+    if (Speaks(given_, "loss")) {
+      return Done{};
+    }
+    const bool chunked = fields_.Has("loss.loss_fn");
+    Put("loss", chunked ? kChunks : "loss", "", chunked ? "chunked" : "upcast-logits");
+    if (!chunked) {
+      return Done{};
+    }
+    TIDEMARK_ASSIGN(const std::int64_t chunks, fields_.Whole(kChunks, 8));
+    if (tokens_ % chunks != 0) {
+      return fields_.Refuse(kChunks, "8", fmt::format("{} tokens are not divisible by {} chunks", tokens_, chunks),
+                            "change one of the two");
+    }
+    if (!Speaks(given_, "loss_chunk_tokens")) {
+      Put("loss_chunk_tokens", kChunks, "8", std::to_string(tokens_ / chunks));
+    }
+    return Done{};
+  }
+
+  /// A graph holds the addresses of what it adds gradients to, so zero_grad leaves them where they are (train_step).
+  Status ReadGraphs() {
+    constexpr std::string_view kOff = "training.disable_cuda_graphs";
+    TIDEMARK_ASSIGN(const bool off, fields_.IsTrue(kOff));
+    if (!off && IsPipeline()) {
+      return fields_.Refuse(kOff, "false", "CUDA graphs do not support pipeline parallelism yet",
+                            "set it to true, as torchtitan asks");
+    }
+    Put("buffers.set_to_none", kOff, "false", off ? "true" : "false");
+    return Done{};
+  }
+
+  ToolFields fields_;
+  const Settings& given_;
+  Settings settings_;
+  TorchtitanRanks ranks_;
+  std::int64_t tokens_ = 0;  ///< of a microbatch, on one rank
+};
+
+bool Recognises(const ConfigValue& root) {
+  const ConfigValue* spec = root.Find("model_spec");
+  return spec != nullptr && spec->is_map() && spec->Find("model") != nullptr && root.Find("training") != nullptr;
+}
+
+Result<Settings> Read(const ConfigValue& root, const Settings& given) {
+  if (root.Find("model_spec") == nullptr) {
+    return ErrorAt(root, "model_spec", "expected torchtitan's network, found nothing",
+                   "save the config with --debug.save_config_file, or name another format with --job-format");
+  }
+  TIDEMARK_TRY(CheckTorchtitanSavedFields(root));
+  const ConfigValue* overrides = root.FindPath("override.imports");
+  if (overrides != nullptr && !overrides->items.empty()) {
+    return ErrorAt(*overrides, "override.imports",
+                   fmt::format("{} replaces modules, which this version does not know", overrides->items.front().text),
+                   "set it to [] to price the job without");
+  }
+  return Saved(root, given).Read();
+}
+
+}  // namespace
+
+ConfigFormat ConfigTorchtitanSaved() {
+  return {
+      "torchtitan-saved",
+      "what torchtitan saves of its config (JSON, debug.save_config_file, since February 2026): Llama 3, dense Qwen3; "
+      "layout.dp comes from --set where ranks are not counted, and it names no machine: h100-sxm-80gb is assumed",
+      &Recognises, &Read};
+}
+
+}  // namespace tidemark
