@@ -59,6 +59,12 @@ class Torchtitan(unittest.TestCase):
                 self.assertGreaterEqual(missing, 0)
                 self.assertLess(missing, SMALL + 2 * TOKENS * 8)
 
+    def test_a_file_that_is_none_says_how_to_save_one(self):
+        job = TESTS / "jobs" / "torchtitan-llama3-8b.toml"
+        done = run("predict", job, "--job-format", "torchtitan-saved")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("save the config with --debug.save_config_file", done.stderr)
+
 
 if __name__ == "__main__":
     unittest.main()

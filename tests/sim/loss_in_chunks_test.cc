@@ -230,7 +230,8 @@ TEST(ChunkedLoss, GoesOnSummingWhereMicrobatchesAreDeferred) {
 // _fsdp_state.py, force_complete_post_forward): it is gathered for the norm, for the loss, and for the norm's backward
 // pass. Only the last of these prefetches a layer, so that no chunk has one beside it.
 TEST(ChunkedLoss, CallsAHeadThatFsdp2ReshardsAroundIt) {
-  const std::vector<std::string> lines = LinesFrom(Sound(WithLoss(Loss::chunked, 0, "fsdp2-scatter-each")), "begin");
+  const std::vector<std::string> lines =
+      LinesFrom(Sound(WithLoss(Loss::chunked, 0, "fsdp2-scatter-each")), "begin forward");
   const auto is = [](const std::string& text) {
     return [text](const std::string& line) { return line.find(text) != std::string::npos; };
   };
@@ -241,7 +242,7 @@ TEST(ChunkedLoss, CallsAHeadThatFsdp2ReshardsAroundIt) {
   EXPECT_EQ(std::count_if(begin, end, is("alloc \"gathered layer")), 0);
   EXPECT_EQ(std::count_if(end, end + 20, is("alloc \"gathered layer")), 1);
   const std::vector<std::string> dense =
-      LinesFrom(Sound(WithLoss(Loss::upcast_logits, 0, "fsdp2-scatter-each")), "begin");
+      LinesFrom(Sound(WithLoss(Loss::upcast_logits, 0, "fsdp2-scatter-each")), "begin forward");
   EXPECT_EQ(std::count_if(dense.begin(), dense.end(), is("alloc \"unsharded head.lm_head\"")), 1);
 }
 
