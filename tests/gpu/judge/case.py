@@ -62,16 +62,17 @@ class Case:
             f"layout: {{dp: {self.ranks}}}",
             f"strategy: {self.strategy}",
             "packing: {qkv: separate, gate_up: packed}",
-            f"buffers: {{fused_glu: false, fused_rope: false{self._ddp_buffers()}}}",
+            f"buffers: {{fused_glu: false, fused_rope: false{self._gradient_buffers()}}}",
         ]
         if self.strategy == "hsdp":
             lines.append(f"shard: {{replicas: {HSDP_REPLICAS}}}")
         return "\n".join(lines) + "\n"
 
-    def _ddp_buffers(self):
-        if not self.is_ddp:
+    def _gradient_buffers(self):
+        if self.strategy.startswith("fsdp1"):
             return ""
-        return f", gradient_as_bucket_view: {_yaml(self.bucket_view)}, set_to_none: {_yaml(self.set_to_none)}"
+        view = f", gradient_as_bucket_view: {_yaml(self.bucket_view)}" if self.is_ddp else ""
+        return f"{view}, set_to_none: {_yaml(self.set_to_none)}"
 
 
 def _yaml(truth):
@@ -94,6 +95,8 @@ VARIANTS = (
     ("ddp-every", True, True),
     ("ddp-every", True, False),
     ("ddp-forward-outside", False, True),
+    ("fsdp2-scatter-each", False, False),
+    ("hsdp", False, False),
 )
 
 # (shape, ranks, microbatches), in order of value: a run that is cut short has measured the first.
