@@ -63,7 +63,7 @@ class Titan {
     TIDEMARK_TRY(ReadTorchtitanPrecision(fields_, settings_));
     TIDEMARK_TRY(ReadRecomputation());
     TIDEMARK_TRY(ReadOptimizer());
-    TIDEMARK_TRY(ReadTorchtitanCompiling(fields_, settings_));
+    TIDEMARK_TRY(ReadTorchtitanCompiling(fields_, given_, settings_));
     TIDEMARK_TRY(RefuseConverters());
     settings_["loss_scale"] = MakeScalar("global-tokens", "default of torchtitan");
     settings_["machine"] = AssumedMachine();

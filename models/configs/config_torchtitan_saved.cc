@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -34,7 +35,7 @@ class Saved {
       TIDEMARK_TRY(ReadTorchtitanNetwork(*fields_.Given("model_spec"), settings_));
     }
     TIDEMARK_ASSIGN(ranks_, ReadTorchtitanLayout(fields_, given_, settings_));
-    if (settings_.at("layout.tp").text != "1") {
+    if (Said("layout.tp") != "1") {
       settings_["layout.sp"] = fields_.Value("parallelism.enable_sequence_parallel", "true");
     }
     TIDEMARK_TRY(ReadBatch());
@@ -44,7 +45,7 @@ class Saved {
     TIDEMARK_TRY(ReadRecomputation());
     TIDEMARK_TRY(ReadOptimizer());
     TIDEMARK_TRY(ReadLoss());
-    TIDEMARK_TRY(ReadTorchtitanCompiling(fields_, settings_));
+    TIDEMARK_TRY(ReadTorchtitanCompiling(fields_, given_, settings_));
     TIDEMARK_TRY(ReadGraphs());
     settings_["loss_scale"] = MakeScalar("global-tokens", "default of torchtitan");
     settings_["machine"] = AssumedMachine();
@@ -55,13 +56,19 @@ class Saved {
   void Put(const std::string& key, std::string_view path, std::string_view absent, std::string text) {
     settings_[key] = fields_.Retold(path, absent, std::move(text));
   }
+  /// What the job will say of a key that is given or read.
+  std::string Said(const std::string& key) const {
+    const ConfigValue* given = Find(given_, key);
+    const ConfigValue* said = given == nullptr ? Find(settings_, key) : given;
+    return said == nullptr ? std::string() : said->text;
+  }
   bool IsPipeline() const { return TorchtitanPipelineRanks(given_, settings_) != "1"; }
 
   /// A microbatch is a row of tokens, packed from documents of up to max_context_length.
   Status ReadBatch() {
     constexpr std::string_view kLength = "training.max_context_length";
     settings_["sequence_length"] = fields_.Value(kLength, "2048");
-    TIDEMARK_ASSIGN(const std::int64_t length, fields_.Whole(kLength, 2048));
+    TIDEMARK_ASSIGN(const std::int64_t length, Tokens(kLength, 2048));
     const ConfigValue* given = Find(given_, "sequence_length");
     std::int64_t sequence = length;
     if (given != nullptr) {
@@ -91,6 +98,13 @@ class Saved {
       TIDEMARK_ASSIGN(cut, fields_.Whole(kCut, 1));
       Put("pipeline_microbatches", kCut, "1", std::to_string(cut));
     }
+    constexpr std::int64_t kMost = std::int64_t{1} << 60;
+    if (tokens_ > kMost / cut / ranks_.all) {
+      return fields_.Refuse(
+          "training.num_tokens_per_microbatch_per_dp_rank", "16384",
+          fmt::format("{} tokens * {} microbatches * {} ranks are more than any step has", tokens_, cut, ranks_.all),
+          "use fewer of one of them");
+    }
     const std::int64_t once = tokens_ * cut * ranks_.all;
     const std::int64_t flushes = all < 0 ? 1 : all / once;
     if (!Speaks(given_, "accumulation_steps")) {
@@ -118,24 +132,34 @@ class Saved {
     return fields_.Read(WholeNumber{least, std::int64_t{1} << 40}, path, std::to_string(absent));
   }
 
-  Status ReadRecomputation() {
-    if (Speaks(given_, "recompute.policy")) {
-      return Done{};
-    }
-    constexpr const char* kForced = "activation_checkpoint.force_recompute_mm_shapes_by_fqns";
+  ConfigValue Policy() const {
     const ConfigValue* policy = fields_.root().Find("activation_checkpoint");
-    std::string name = "none";
-    if (policy != nullptr && policy->is_map()) {
-      name = fields_.Has(kForced) ? "per_op" : "full";
-      TIDEMARK_TRY(RefuseForcedShapes(fields_, kForced));
+    if (policy == nullptr) {
+      return fields_.Default("per_op");
     }
-    settings_["recompute.policy"] = Retold(policy == nullptr ? fields_.root() : *policy, name);
+    if (policy->is_null()) {
+      return Retold(*policy, "none");
+    }
+    return Retold(*policy, policy->Find("force_recompute_mm_shapes_by_fqns") == nullptr ? "full" : "per_op");
+  }
+
+  Status ReadRecomputation() {
+    constexpr const char* kForced = "activation_checkpoint.force_recompute_mm_shapes_by_fqns";
+    constexpr const char* kBudget = "activation_checkpoint.memory_budget";
+    if (!Speaks(given_, "recompute.policy")) {
+      if (fields_.Has(kBudget)) {
+        return fields_.Refuse(kBudget, "", "what a compiler chooses to recompute is not supported by this version",
+                              "say what is: --set recompute.policy=per_op");
+      }
+      TIDEMARK_TRY(RefuseForcedShapes(fields_, kForced));
+      settings_["recompute.policy"] = Policy();
+    }
     // spmd_types calls torch.distributed itself, whose reduce-scatter is not on the list of what is kept.
     constexpr std::string_view kBackend = "parallelism.spmd_backend";
-    const ConfigValue* scattered = Find(settings_, "layout.sp");
-    if (name == "per_op" && scattered != nullptr && scattered->text == "true") {
-      const bool itself = fields_.Value(kBackend, "spmd_types").text == "spmd_types";
-      Put("recompute.reduce_scatter", kBackend, "spmd_types", itself ? "true" : "false");
+    const Choice<std::string> again{{{"spmd_types", "true"}, {"partial_dtensor", "false"}}};
+    TIDEMARK_ASSIGN(std::string scatters_again, fields_.OneOf(again, kBackend, "spmd_types"));
+    if (Said("recompute.policy") == "per_op" && Said("layout.sp") == "true") {
+      Put("recompute.reduce_scatter", kBackend, "spmd_types", std::move(scatters_again));
     }
     return Done{};
   }
@@ -143,21 +167,19 @@ class Saved {
   Status ReadOptimizer() {
     constexpr std::string_view kGroups = "optimizer.param_groups", kKernel = "optimizer.implementation";
     const ConfigValue* groups = fields_.Given(kGroups);
-    for (const ConfigValue& group : groups == nullptr ? std::vector<ConfigValue>() : groups->items) {
+    if (groups == nullptr || groups->items.empty()) {
+      return fields_.Refuse(kGroups, "", "expected a list of parameter groups, found none", "save the config anew");
+    }
+    for (const ConfigValue& group : groups->items) {
       const ConfigValue* name = group.Find("optimizer_name");
       if (!Speaks(given_, "optimizer") && (name == nullptr || (name->text != "AdamW" && name->text != "Adam"))) {
         return ErrorAt(group, kGroups,
                        fmt::format("{} is not supported by this version", name == nullptr ? "nothing" : name->text),
                        "say what to price instead: --set optimizer=adamw");
       }
-      for (const char* key : {"fused", "foreach"}) {
-        if (group.FindPath(fmt::format("optimizer_kwargs.{}", key)) != nullptr) {
-          return ErrorAt(group, kGroups, fmt::format("groups with a kernel of their own ({}) are not supported", key),
-                         "say one for all: --set optimizer_step.kernel=fused");
-        }
-      }
+      TIDEMARK_TRY(CheckArguments(group));
     }
-    settings_["optimizer"] = Retold(groups == nullptr ? fields_.root() : *groups, "adamw");
+    settings_["optimizer"] = Retold(*groups, "adamw");
     const ConfigValue kernel = fields_.Value(kKernel, "fused");
     const bool narrow = kernel.text == "fused_opt_states_bf16";
     settings_["optimizer_step.kernel"] = narrow ? Retold(kernel, "fused") : kernel;
@@ -168,23 +190,53 @@ class Saved {
     return Done{};
   }
 
+  Status CheckArguments(const ConfigValue& group) const {
+    constexpr std::string_view kNumbers[] = {"lr", "betas", "eps", "weight_decay"};
+    const ConfigValue* arguments = group.Find("optimizer_kwargs");
+    for (const ConfigValue::Entry& field :
+         arguments == nullptr ? std::vector<ConfigValue::Entry>() : arguments->fields) {
+      const bool kernel = field.key == "fused" || field.key == "foreach";
+      if (std::ranges::find(kNumbers, field.key) == std::end(kNumbers) && !field.value.is_null() &&
+          !IsSameValue(field.value.text, "false") && !(kernel && Speaks(given_, "optimizer_step.kernel"))) {
+        return ErrorAt(
+            field.value, fmt::format("optimizer.param_groups.optimizer_kwargs.{}", field.key),
+            fmt::format("{} is not supported by this version", Describe(field.value)),
+            kernel ? "say one kernel for all: --set optimizer_step.kernel=fused" : "remove it to price Adam without");
+      }
+    }
+    return Done{};
+  }
+
   Status ReadLoss() {
     constexpr std::string_view kChunks = "loss.num_chunks";
-    if (Speaks(given_, "loss")) {
-      return Done{};
+    const ConfigValue* inner = fields_.Given("loss.loss_fn");
+    const bool chunked = inner != nullptr;
+    for (const ConfigValue::Entry& field : chunked ? inner->fields : std::vector<ConfigValue::Entry>()) {
+      if (field.key != "global_vocab_size") {
+        return ErrorAt(field.value, "loss.loss_fn." + field.key, "is not known to this version: another loss",
+                       "say what to price: save a config with cross-entropy");
+      }
     }
-    const bool chunked = fields_.Has("loss.loss_fn");
+    if (chunked && !inner->is_map()) {
+      return ErrorAt(*inner, "loss.loss_fn", fmt::format("expected a loss, found {}", Describe(*inner)),
+                     "save the config anew");
+    }
     Put("loss", chunked ? kChunks : "loss", "", chunked ? "chunked" : "upcast-logits");
-    if (!chunked) {
+    if (!chunked || Said("loss") != "chunked") {
       return Done{};
     }
+    std::int64_t sharing = 1;
+    if (const ConfigValue* cp = Find(given_, "layout.cp")) {
+      TIDEMARK_ASSIGN(sharing, (WholeNumber{1, 1 << 20}.Read(*cp).At("layout.cp")));
+    }
+    const std::int64_t own = tokens_ / sharing;  // rows of this rank
     TIDEMARK_ASSIGN(const std::int64_t chunks, fields_.Whole(kChunks, 8));
-    if (tokens_ % chunks != 0) {
-      return fields_.Refuse(kChunks, "8", fmt::format("{} tokens are not divisible by {} chunks", tokens_, chunks),
+    if (own % chunks != 0) {
+      return fields_.Refuse(kChunks, "8", fmt::format("{} tokens are not divisible by {} chunks", own, chunks),
                             "change one of the two");
     }
     if (!Speaks(given_, "loss_chunk_tokens")) {
-      Put("loss_chunk_tokens", kChunks, "8", std::to_string(tokens_ / chunks));
+      Put("loss_chunk_tokens", kChunks, "8", std::to_string(own / chunks));
     }
     return Done{};
   }
@@ -193,9 +245,9 @@ class Saved {
   Status ReadGraphs() {
     constexpr std::string_view kOff = "training.disable_cuda_graphs";
     TIDEMARK_ASSIGN(const bool off, fields_.IsTrue(kOff));
-    if (!off && IsPipeline()) {
+    if (!off && IsPipeline() && !Speaks(given_, "buffers.set_to_none")) {
       return fields_.Refuse(kOff, "false", "CUDA graphs do not support pipeline parallelism yet",
-                            "set it to true, as torchtitan asks");
+                            "price it without: --set buffers.set_to_none=true");
     }
     Put("buffers.set_to_none", kOff, "false", off ? "true" : "false");
     return Done{};
@@ -220,9 +272,10 @@ Result<Settings> Read(const ConfigValue& root, const Settings& given) {
   }
   TIDEMARK_TRY(CheckTorchtitanSavedFields(root));
   const ConfigValue* overrides = root.FindPath("override.imports");
-  if (overrides != nullptr && !overrides->items.empty()) {
+  if (overrides != nullptr && !(overrides->kind == ConfigValue::Kind::list && overrides->items.empty())) {
+    const ConfigValue& first = overrides->items.empty() ? *overrides : overrides->items.front();
     return ErrorAt(*overrides, "override.imports",
-                   fmt::format("{} replaces modules, which this version does not know", overrides->items.front().text),
+                   fmt::format("{} replaces modules, which this version does not know", Describe(first)),
                    "set it to [] to price the job without");
   }
   return Saved(root, given).Read();

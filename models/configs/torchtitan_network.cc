@@ -96,43 +96,54 @@ struct Layer {
   friend bool operator==(const Layer&, const Layer&) = default;
 };
 
-struct Linear {
-  std::int64_t in = 0, out = 0;
-  bool bias = false;
-};
-
-Result<Linear> ReadLinear(const Module& of, std::string_view key) {
+/// A linear layer of just these sizes; whether it has a bias.
+Result<bool> ReadLinear(const Module& of, std::string_view key, std::int64_t in, std::int64_t out) {
   TIDEMARK_ASSIGN(const Module linear, of.At(key, kOfLinear));
-  Linear read{.bias = linear.Is("bias", "true")};
-  TIDEMARK_ASSIGN(read.in, linear.Whole("in_features"));
-  TIDEMARK_ASSIGN(read.out, linear.Whole("out_features"));
-  return read;
-}
-
-Result<Linear> ReadPlain(const Module& of, std::string_view key) {
-  TIDEMARK_ASSIGN(Linear read, ReadLinear(of, key));
-  if (read.bias) {
-    return of.Refuse(key, "has a bias, which this version knows of projections to queries, keys and values only");
+  TIDEMARK_ASSIGN(const std::int64_t inputs, linear.Whole("in_features"));
+  TIDEMARK_ASSIGN(const std::int64_t outputs, linear.Whole("out_features"));
+  if (inputs != in || outputs != out) {
+    return of.Refuse(
+        key, fmt::format("expected {} inputs and {} outputs, as the rest of the network has it, found {} and {}", in,
+                         out, inputs, outputs));
   }
-  return read;
+  return linear.Is("bias", "true");
 }
 
-Status ReadProjections(const Module& attention, Layer& layer) {
-  TIDEMARK_ASSIGN(const Module projections, attention.At("qkv_linear", kOfProjections));
-  TIDEMARK_ASSIGN(layer.head_size, projections.Whole("head_dim"));
-  layer.packed = projections.Has("wqkv");
-  const std::int64_t q = layer.heads * layer.head_size, kv = layer.kv_heads * layer.head_size;
-  TIDEMARK_ASSIGN(const Linear first, ReadLinear(projections, layer.packed ? "wqkv" : "wq"));
-  layer.bias = first.bias;
-  if (first.out != (layer.packed ? q + 2 * kv : q)) {
-    return projections.Refuse(layer.packed ? "wqkv" : "wq",
-                              fmt::format("{} is no output of {} heads and {} of keys and values, {} numbers each",
-                                          first.out, layer.heads, layer.kv_heads, layer.head_size));
+Status CheckPlain(const Module& of, std::string_view key, std::int64_t in, std::int64_t out) {
+  TIDEMARK_ASSIGN(const bool bias, ReadLinear(of, key, in, out));
+  if (bias) {
+    return of.Refuse(key, "has a bias, which this version knows of projections to queries, keys and values only");
   }
   return Done{};
 }
 
-Status ReadAttention(const Module& of, Layer& layer) {
+Status CheckNorm(const Module& of, std::string_view key, std::int64_t width) {
+  TIDEMARK_ASSIGN(const Module norm, of.At(key, kOfNorm));
+  TIDEMARK_ASSIGN(const std::int64_t found, norm.Whole("normalized_shape"));
+  if (found != width || norm.Is("elementwise_affine", "false")) {
+    return of.Refuse(key, fmt::format("expected a norm of {} numbers with a weight", width));
+  }
+  return Done{};
+}
+
+Status ReadProjections(const Module& attention, std::int64_t hidden, Layer& layer) {
+  TIDEMARK_ASSIGN(const Module projections, attention.At("qkv_linear", kOfProjections));
+  TIDEMARK_ASSIGN(layer.head_size, projections.Whole("head_dim"));
+  layer.packed = projections.Has("wqkv");
+  const std::int64_t q = layer.heads * layer.head_size, kv = layer.kv_heads * layer.head_size;
+  if (layer.packed) {
+    TIDEMARK_ASSIGN(layer.bias, ReadLinear(projections, "wqkv", hidden, q + 2 * kv));
+    return Done{};
+  }
+  TIDEMARK_ASSIGN(layer.bias, ReadLinear(projections, "wq", hidden, q));
+  TIDEMARK_ASSIGN(const bool other, ReadLinear(projections, "wkv", hidden, kv));
+  if (other != layer.bias) {
+    return projections.Refuse("wkv", "expected biases of queries, keys and values, or of none");
+  }
+  return Done{};
+}
+
+Status ReadAttention(const Module& of, std::int64_t hidden, Layer& layer) {
   const ConfigValue* attention_value = of.value.Find("attention");
   if (attention_value != nullptr && attention_value->Find("kv_lora_rank") != nullptr) {
     return of.Refuse("attention", "multi-latent attention as torchtitan computes it is not supported by this version",
@@ -141,18 +152,24 @@ Status ReadAttention(const Module& of, Layer& layer) {
   TIDEMARK_ASSIGN(const Module attention, of.At("attention", kOfAttention));
   TIDEMARK_ASSIGN(layer.heads, attention.Whole("n_heads"));
   TIDEMARK_ASSIGN(layer.kv_heads, attention.WholeOr("n_kv_heads", layer.heads));
-  TIDEMARK_TRY(ReadProjections(attention, layer));
-  TIDEMARK_TRY(ReadPlain(attention, "wo"));
+  TIDEMARK_TRY(ReadProjections(attention, hidden, layer));
+  TIDEMARK_TRY(CheckPlain(attention, "wo", layer.heads * layer.head_size, hidden));
+  if (!attention.Has("rope")) {
+    return attention.Refuse("rope", "expected a rotation of queries and keys, found nothing");
+  }
   TIDEMARK_ASSIGN(const Module kernel, attention.At("inner_attention", kOfKernel));
   const ConfigValue* window = kernel.value.Find("window_size");
   if (window != nullptr && (window->items.empty() || !IsSameValue(window->items.front().text, "-1"))) {
     return kernel.Refuse("window_size", "sliding windows are not supported by this version");
   }
   layer.qk_norm = attention.Has("qk_norm");
+  if (layer.qk_norm) {
+    TIDEMARK_TRY(CheckNorm(attention, "qk_norm", layer.head_size));
+  }
   return Done{};
 }
 
-Result<Layer> ReadLayer(const Module& module) {
+Result<Layer> ReadLayer(const Module& module, std::int64_t hidden) {
   TIDEMARK_TRY(module.Check(kOfLayer));
   Layer layer;
   if (module.Has("moe")) {
@@ -162,14 +179,15 @@ Result<Layer> ReadLayer(const Module& module) {
                          "price them as Megatron-LM computes them: --set network=qwen3-30b-a3b (`tidemark list "
                          "networks`)");
   }
-  TIDEMARK_TRY(ReadAttention(module, layer));
+  TIDEMARK_TRY(ReadAttention(module, hidden, layer));
   TIDEMARK_ASSIGN(const Module ffn, module.At("feed_forward", kOfFeedForward));
-  for (const char* key : {"w1", "w2", "w3"}) {
-    TIDEMARK_ASSIGN(const Linear linear, ReadPlain(ffn, key));
-    layer.ffn = key == std::string_view("w1") ? linear.out : layer.ffn;
-  }
+  TIDEMARK_ASSIGN(const Module first, ffn.At("w1", kOfLinear));
+  TIDEMARK_ASSIGN(layer.ffn, first.Whole("out_features"));
+  TIDEMARK_TRY(CheckPlain(ffn, "w1", hidden, layer.ffn));
+  TIDEMARK_TRY(CheckPlain(ffn, "w2", layer.ffn, hidden));
+  TIDEMARK_TRY(CheckPlain(ffn, "w3", hidden, layer.ffn));
   for (const char* key : {"attention_norm", "ffn_norm"}) {
-    TIDEMARK_TRY(module.At(key, kOfNorm));
+    TIDEMARK_TRY(CheckNorm(module, key, hidden));
   }
   return layer;
 }
@@ -186,20 +204,27 @@ Status ReadTorchtitanNetwork(const ConfigValue& spec, Settings& settings) {
   if (const ConfigValue* more = model.value.Find("mtp_layers"); more != nullptr && !more->items.empty()) {
     return model.Refuse("mtp_layers", "multi-token prediction is not supported by this version");
   }
-  TIDEMARK_ASSIGN(const Layer first, ReadLayer({layers->items.front(), model.PathOf("layers[0]")}));
+  TIDEMARK_ASSIGN(const std::int64_t hidden, model.Whole("dim"));
+  TIDEMARK_ASSIGN(const std::int64_t vocabulary, model.Whole("vocab_size"));
+  TIDEMARK_ASSIGN(const Layer first, ReadLayer({layers->items.front(), model.PathOf("layers[0]")}, hidden));
   for (std::size_t i = 1; i < layers->items.size(); ++i) {
-    TIDEMARK_ASSIGN(const Layer other, ReadLayer({layers->items[i], model.PathOf(fmt::format("layers[{}]", i))}));
+    TIDEMARK_ASSIGN(const Layer other,
+                    ReadLayer({layers->items[i], model.PathOf(fmt::format("layers[{}]", i))}, hidden));
     if (other != first) {
       return model.Refuse("layers", fmt::format("layer {} is another than layer 0, which is not supported by this "
                                                 "version",
                                                 i));
     }
   }
-  TIDEMARK_ASSIGN(const std::int64_t hidden, model.Whole("dim"));
-  TIDEMARK_TRY(ReadPlain(model, "lm_head"));
-  TIDEMARK_TRY(model.At("tok_embeddings", kOfEmbedding));
-  TIDEMARK_TRY(model.At("norm", kOfNorm));
-  TIDEMARK_ASSIGN(const std::int64_t vocabulary, model.Whole("vocab_size"));
+  TIDEMARK_TRY(CheckPlain(model, "lm_head", hidden, vocabulary));
+  TIDEMARK_ASSIGN(const Module embedding, model.At("tok_embeddings", kOfEmbedding));
+  TIDEMARK_ASSIGN(const std::int64_t rows, embedding.Whole("num_embeddings"));
+  TIDEMARK_ASSIGN(const std::int64_t width, embedding.Whole("embedding_dim"));
+  if (rows != vocabulary || width != hidden) {
+    return model.Refuse("tok_embeddings",
+                        fmt::format("expected {} rows of {}, found {} of {}", vocabulary, hidden, rows, width));
+  }
+  TIDEMARK_TRY(CheckNorm(model, "norm", hidden));
   const auto word = [&](std::string_view key) {
     const ConfigValue* found = spec.Find(key);
     return found == nullptr ? std::string() : found->text;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/configs/torchtitan_parts.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -107,16 +109,21 @@ Status ReadTorchtitanPrecision(const ToolFields& fields, Settings& settings) {
   return Done{};
 }
 
-Status ReadTorchtitanCompiling(const ToolFields& fields, Settings& settings) {
+Status ReadTorchtitanCompiling(const ToolFields& fields, const Settings& given, Settings& settings) {
   TIDEMARK_ASSIGN(bool compiled, fields.IsTrue("compile.enable"));
   if (const ConfigValue* components = fields.Given("compile.components")) {
+    if (components->kind != ConfigValue::Kind::list) {
+      return ErrorAt(*components, "compile.components",
+                     fmt::format("expected a list of what is compiled, found {}", Describe(*components)),
+                     "[\"model\", \"loss\"] for instance");
+    }
     compiled =
         compiled && std::ranges::any_of(components->items, [](const ConfigValue& one) { return one.text == "model"; });
   }
   for (const char* key : {"buffers.fused_glu", "buffers.fused_rope", "recompute.needed_only"}) {
     settings[key] = fields.Retold("compile.enable", "false", compiled ? "true" : "false");
   }
-  const ConfigValue* policy = Find(settings, "recompute.policy");
+  const ConfigValue* policy = Find(Speaks(given, "recompute.policy") ? given : settings, "recompute.policy");
   if (policy != nullptr && policy->text == "none") {
     settings.erase("recompute.needed_only");
   }
@@ -128,6 +135,9 @@ Status ReadTorchtitanCompiling(const ToolFields& fields, Settings& settings) {
 
 Status RefuseForcedShapes(const ToolFields& fields, const std::string& path) {
   const ConfigValue* shapes = fields.Given(path);
+  if (shapes != nullptr && shapes->kind != ConfigValue::Kind::list) {
+    return ErrorAt(*shapes, path, fmt::format("expected a list of names, found {}", Describe(*shapes)), "[] for none");
+  }
   for (const ConfigValue& name : shapes == nullptr ? std::vector<ConfigValue>() : shapes->items) {
     if (name.text != "moe.router.gate") {
       return ErrorAt(*shapes, path, "products that are done again by their shapes are not supported by this version",

@@ -35,7 +35,7 @@ Status ReadTorchtitanStages(const ToolFields& fields, const Settings& given, Set
 Status ReadTorchtitanPrecision(const ToolFields& fields, Settings& settings);
 
 /// What torch.compile fuses, eager code does in single operations; it also drops what nobody reads.
-Status ReadTorchtitanCompiling(const ToolFields& fields, Settings& settings);
+Status ReadTorchtitanCompiling(const ToolFields& fields, const Settings& given, Settings& settings);
 
 /// Products that are recomputed by their shapes, beside a router's, which a dense network has not.
 Status RefuseForcedShapes(const ToolFields& fields, const std::string& path);

@@ -22,8 +22,6 @@ constexpr std::array kOneValue = {
     OneValue{"validator.enable", "false", "validation between steps, with a batch of its own"},
     OneValue{"fault_tolerance.enable", "false", "replicas that come and go"},
     OneValue{"loss.mtp_scale", "", "multi-token prediction", "save a config without it"},
-    OneValue{"activation_checkpoint.memory_budget", "", "what a compiler chooses to recompute",
-             "say which: --set recompute.policy=per_op"},
 };
 
 /// Fields that are read by name, beside those of the table.
@@ -48,6 +46,7 @@ constexpr std::string_view kRead[] = {"training.num_tokens_per_microbatch_per_dp
                                       "parallelism.num_pp_microbatches",
                                       "parallelism.spmd_backend",
                                       "activation_checkpoint.force_recompute_mm_shapes_by_fqns",
+                                      "activation_checkpoint.memory_budget",
                                       "optimizer.param_groups",
                                       "optimizer.implementation",
                                       "loss.num_chunks",

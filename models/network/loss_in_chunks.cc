@@ -186,16 +186,15 @@ std::optional<TensorId> LossInChunks::AddWeightGradient(const ChunkStretch& stre
   BlockBuilder& b = parts_.builder();
   const std::string name = linear_.name + ".weight_gradient";
   const Gemm gemm = parts_.MakeGemm(linear_.out, linear_.in, stretch.tokens);
-  const bool wide = SumsWide(), alone = stretch.is_first && stretch.is_last;
-  if (stretch.is_first && (!wide || alone)) {
+  if (stretch.is_first && !SumsWide()) {
     Calculate& made = b.Add(b.backward(), name, gemm, {input_, d_logits}, {});
-    (alone ? made.gradients : made.partial_gradients) = {linear_.weight};
+    (stretch.is_last ? made.gradients : made.partial_gradients) = {linear_.weight};
     return std::nullopt;
   }
   const std::int64_t elements = b.parameter(linear_.weight).elements;
   const TensorId part = b.AddTensor(std::string("weight_gradient") + stretch.suffix, elements, Category::gradient);
   b.Add(b.backward(), name, gemm, {input_, d_logits}, {part});
-  if (wide) {
+  if (SumsWide()) {
     return part;
   }
   AddToWeightGradient(stretch, part, ".sum_weight_gradient");

@@ -19,6 +19,7 @@ class IdleOptions {
   void Append() {
     OfAttention();
     OfBuffers();
+    OfChunks();
     const bool returned =
         axes_.loss == Partition::Loss::upcast_returned || axes_.loss == Partition::Loss::upcast_fp32_returned;
     if (dual_ != nullptr && dual_->lm_loss && returned) {
@@ -86,6 +87,12 @@ class IdleOptions {
     }
     if (!axes_.buffers.fused_glu && !Any([](const Decoder& d) { return d.ffn_kind == Decoder::Ffn::glu; })) {
       Add("buffers.fused_glu changes nothing: the network has no gated activation", "leave buffers.fused_glu out");
+    }
+  }
+
+  void OfChunks() {
+    if (job_.SourceOf("buffers.wide_chunk_sum") == kCommandLine && axes_.loss != Partition::Loss::chunked) {
+      Add("buffers.wide_chunk_sum changes nothing: it is for loss chunked", "leave buffers.wide_chunk_sum out");
     }
   }
 

@@ -100,7 +100,8 @@ class Doctor(unittest.TestCase):
 OPEN = ("network=llama-3-8b", "sequence_length=4096", "layout.dp=8", "micro_batch_size=1", "accumulation_steps=8",
         "precision.params=bf16")
 SAID = {"accelerate-fsdp2.yaml": OPEN, "deepspeed-zero2.json": OPEN[:3], "deepspeed-zero3-auto.json": OPEN,
-        "axolotl-full.yaml": OPEN[2:3], "llama-factory-full-sft.yaml": OPEN[2:3], "transformers-sft.yaml": OPEN[2:3]}
+        "axolotl-full.yaml": OPEN[2:3], "llama-factory-full-sft.yaml": OPEN[2:3], "torchtitan-saved-llama3-8b.json": OPEN[2:3],
+        "transformers-sft.yaml": OPEN[2:3]}
 
 
 def samples():

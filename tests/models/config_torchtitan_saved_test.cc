@@ -88,6 +88,9 @@ TEST(ConfigTorchtitanSaved, RecomputationIsToldByItsFields) {
   EXPECT_EQ(TextOf(Read(forced, ""), "recompute.policy"), "full");
   EXPECT_THAT(Refusal("\"moe.router.gate\"", "\"attention.wo\""), HasSubstr("by their shapes"));
   EXPECT_THAT(Refusal(forced, ",\n    \"memory_budget\": 0.5"), HasSubstr("what a compiler chooses to recompute"));
+  Read(forced, ",\n    \"memory_budget\": 0.5", {"layout.dp=8", "recompute.policy=per_op"});  // as the hint says
+  EXPECT_EQ(TextOf(Read("\"activation_checkpoint\": {", "\"fault_tolerance\": {"), "recompute.policy"),
+            "per_op");  // SelectiveAC is the default
   const std::string text = SampleText(kSample);
   const std::size_t begin = text.find("\"activation_checkpoint\": {"), end = text.find("\"compile\": {");
   const std::string none = text.substr(0, begin) + "\"activation_checkpoint\": null,\n  " + text.substr(end);
@@ -145,8 +148,10 @@ TEST(ConfigTorchtitanSaved, TheOptimizersStateMayBeNarrow) {
   EXPECT_EQ(TextOf(settings, "precision.optimizer"), "bf16");
   EXPECT_THAT(Refusal("\"optimizer_name\": \"AdamW\"", "\"optimizer_name\": \"DistMuon\""),
               HasSubstr("DistMuon is not supported"));
-  EXPECT_THAT(Refusal("\"eps\": 1e-08,\n          \"weight_decay\": 0.1", "\"fused\": false"),
-              HasSubstr("a kernel of their own"));
+  const std::string numbers = "\"eps\": 1e-08";
+  EXPECT_THAT(Refusal(numbers, "\"fused\": true"), HasSubstr("say one kernel for all"));
+  Read(numbers, "\"fused\": true", {"layout.dp=8", "optimizer_step.kernel=fused"});  // as the hint says
+  EXPECT_THAT(Refusal(numbers, "\"amsgrad\": true"), HasSubstr("optimizer_kwargs.amsgrad"));
 }
 
 // Modules of other kinds are told by their fields: quantized products, experts, latent attention, windows.
@@ -158,12 +163,68 @@ TEST(ConfigTorchtitanSaved, OtherModulesAreRefusedByName) {
   EXPECT_THAT(Refusal("\"qk_norm\": null", "\"kv_lora_rank\": 512"), HasSubstr("multi-latent attention"));
   EXPECT_THAT(Refusal("\"block_size\": 128, \"kernel_options\": {}", "\"window_size\": [512, 0]"),
               HasSubstr("sliding windows"));
-  EXPECT_THAT(Refusal("\"out_features\": 6144", "\"out_features\": 6000"), HasSubstr("6000 is no output of 32 heads"));
+  const std::string text = SampleText(kSample);
+  const std::size_t begin = text.find("\"rope\": {"), end = text.find('}', begin);
+  EXPECT_THAT(RefusalOf(kFormat, text.substr(0, begin) + "\"rope\": null" + text.substr(end + 1), kEight),
+              HasSubstr("a rotation of queries and keys"));
   EXPECT_THAT(Refusal("\"enable_weight_tying\": false", "\"vision_encoder\": {}"), HasSubstr("vision_encoder"));
   EXPECT_THAT(Refusal("\"imports\": []", "\"imports\": [\"fused_swiglu\"]"),
-              HasSubstr("fused_swiglu replaces modules"));
+              HasSubstr("'fused_swiglu' replaces modules"));
   EXPECT_THAT(Refusal("\"qk_norm\": null", "\"qk_norm\": {\"normalized_shape\": 128}"),
               HasSubstr("layer 1 is another than layer 0"));
+}
+
+// Every size stands in the file several times.
+TEST(ConfigTorchtitanSaved, SizesThatContradictEachOtherAreRefused) {
+  EXPECT_THAT(
+      Refusal("\"out_features\": 6144", "\"out_features\": 6000"),
+      HasSubstr("wqkv: expected 4096 inputs and 6144 outputs, as the rest of the network has it, found 4096 and "
+                "6000"));
+  EXPECT_THAT(Refusal("\"in_features\": 4096, \"out_features\": 4096", "\"in_features\": 4096, \"out_features\": 77"),
+              HasSubstr("wo: expected 4096 inputs and 4096 outputs"));
+  EXPECT_THAT(Refusal("\"in_features\": 14336", "\"in_features\": 1"), HasSubstr("w2: expected 14336 inputs"));
+  EXPECT_THAT(Refusal("\"num_embeddings\": 128256", "\"num_embeddings\": 1000"), HasSubstr("found 1000 of 4096"));
+  EXPECT_THAT(Refusal("\"in_features\": 4096,\n        \"out_features\": 128256",
+                      "\"in_features\": 4096,\n        \"out_features\": 1000"),
+              HasSubstr("lm_head: expected 4096 inputs and 128256 outputs"));
+  EXPECT_THAT(Refusal("\"normalized_shape\": 4096, \"eps\": 1e-05, \"elementwise_affine\": true",
+                      "\"normalized_shape\": 4096, \"eps\": 1e-05, \"elementwise_affine\": false"),
+              HasSubstr("a norm of 4096 numbers with a weight"));
+}
+
+// What is said twice is said once, and what follows from a file's field follows from the command line's.
+TEST(ConfigTorchtitanSaved, TheCommandLineSaysWhatTheFileWouldSay) {
+  const std::string degree = "\"tensor_parallel_degree\": 1";
+  const Settings file = Read(degree, "\"tensor_parallel_degree\": 2");
+  const Settings said = MustRead(kFormat, SampleText(kSample), {"layout.dp=8", "layout.tp=2"});
+  const Settings again = Read(degree, "\"tensor_parallel_degree\": 2", {"layout.dp=8", "recompute.policy=per_op"});
+  for (const Settings* each : {&file, &said, &again}) {
+    EXPECT_EQ(TextOf(*each, "layout.sp"), "true");
+    EXPECT_EQ(TextOf(*each, "recompute.reduce_scatter"), "true");
+    EXPECT_EQ(TextOf(*each, "buffers.fused_rope"), "(nothing)");
+  }
+  EXPECT_EQ(
+      TextOf(Read("\"num_chunks\": 8", "\"num_chunks\": 16", {"layout.dp=8", "loss=chunked"}), "loss_chunk_tokens"),
+      "512");
+  EXPECT_EQ(TextOf(MustRead(kFormat, SampleText(kSample), {"layout.dp=8", "layout.cp=2"}), "loss_chunk_tokens"), "512");
+  const std::vector<std::string> pipeline = {"layout.dp=8", "layout.pp=2", "buffers.set_to_none=true"};
+  EXPECT_EQ(TextOf(MustRead(kFormat, SampleText(kSample), pipeline), "strategy"), "fsdp2-keep-all");
+}
+
+TEST(ConfigTorchtitanSaved, ListsAreLists) {
+  EXPECT_THAT(Refusal("\"imports\": []", "\"imports\": \"fused_swiglu\""), HasSubstr("override.imports"));
+  EXPECT_THAT(Refusal("\"components\": [\n      \"model\",\n      \"loss\"\n    ]", "\"components\": \"model\""),
+              HasSubstr("compile.components: expected a list"));
+  EXPECT_THAT(Refusal("\"spmd_backend\": \"spmd_types\"", "\"spmd_backend\": \"partial\""), HasSubstr("spmd_backend"));
+  EXPECT_THAT(Refusal("\"loss_fn\": {\n      \"global_vocab_size\": 128256\n    }", "\"loss_fn\": \"x\""),
+              HasSubstr("loss.loss_fn: expected a loss"));
+}
+
+// Products of what each field allows do not fit into 64 bits.
+TEST(ConfigTorchtitanSaved, MoreTokensThanThereAreAreRefused) {
+  EXPECT_THAT(Refusal("\"num_tokens_per_train_step\": -1", "\"num_tokens_per_train_step\": 128",
+                      {"layout.dp=16384", "micro_batch_size=1048576", "sequence_length=1073741824"}),
+              HasSubstr("more than any step has"));
 }
 
 TEST(ConfigTorchtitanSaved, OtherFieldsAreRefusedByName) {

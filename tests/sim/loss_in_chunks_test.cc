@@ -216,10 +216,14 @@ TEST(ChunkedLoss, SumsInTheReduceDtypeUnderFsdp2) {
   narrow = job;
   narrow.axes.precision.reduce = narrow.axes.precision.accumulate = DType::bf16;  // no wider than gradients
   EXPECT_EQ(HighestOfNames(narrow, "weight_gradient"), 2 * kV * kH);
-  EXPECT_EQ(HighestOfNames(WithLoss(Loss::chunked, 4096, "fsdp2-scatter-each"), "weight_gradient"), 0);  // one chunk
+  // A single chunk is cast as well: beside the product stands its cast, which is the sum.
+  const Job one = WithLoss(Loss::chunked, 4096, "fsdp2-scatter-each");
+  EXPECT_EQ(HighestOfNames(one, "weight_gradient"), 2 * kV * kH);
+  EXPECT_EQ(HighestOfNames(one, "accumulated gradient of head.lm_head"), 4 * kV * kH);
 }
 
-// The sum of the first microbatch goes on in the second, where nothing is synchronised between them.
+// The sum of the first microbatch goes on in the second, where nothing is synchronised between them. (torchtitan's
+// wrapper reduces the head in every microbatch; it defers nothing.)
 TEST(ChunkedLoss, GoesOnSummingWhereMicrobatchesAreDeferred) {
   Job job = WithLoss(Loss::chunked, 0, "fsdp2-defer", 3);
   job.axes.sync.when = Sync::When::last;
@@ -228,21 +232,35 @@ TEST(ChunkedLoss, GoesOnSummingWhereMicrobatchesAreDeferred) {
 
 // ChunkedLossWrapper calls the head behind the root's forward pass, which has resharded it (PyTorch 2.15,
 // _fsdp_state.py, force_complete_post_forward): it is gathered for the norm, for the loss, and for the norm's backward
-// pass. Only the last of these prefetches a layer, so that no chunk has one beside it.
+// pass. Only the last of these prefetches a layer, so that no chunk has one beside it. The norm's reduce-scatter waits
+// for the head's, so that no layer has its input beside it.
 TEST(ChunkedLoss, CallsAHeadThatFsdp2ReshardsAroundIt) {
-  const std::vector<std::string> lines =
-      LinesFrom(Sound(WithLoss(Loss::chunked, 0, "fsdp2-scatter-each")), "begin forward");
   const auto is = [](const std::string& text) {
     return [text](const std::string& line) { return line.find(text) != std::string::npos; };
   };
-  EXPECT_EQ(std::count_if(lines.begin(), lines.end(), is("alloc \"unsharded head.lm_head\"")), 3);
-  const auto begin = std::find_if(lines.begin(), lines.end(), is("compute head.input_gradient.zero"));
-  const auto end = std::find_if(begin, lines.end(), is("compute head.input_gradient.downcast"));
-  ASSERT_NE(end, lines.end());
-  EXPECT_EQ(std::count_if(begin, end, is("alloc \"gathered layer")), 0);
-  EXPECT_EQ(std::count_if(end, end + 20, is("alloc \"gathered layer")), 1);
-  const std::vector<std::string> dense =
-      LinesFrom(Sound(WithLoss(Loss::upcast_logits, 0, "fsdp2-scatter-each")), "begin forward");
+  const auto lines_of = [](const Job& job) { return LinesFrom(Sound(job), "begin forward"); };
+  for (const bool tied : {false, true}) {
+    for (const std::int64_t ranks : {1, 4}) {
+      for (const std::int64_t ahead : {0, 3}) {
+        Job job = WithLoss(Loss::chunked, 0, "fsdp2-scatter-each");
+        DecoderOf(job).tied_embeddings = tied;
+        job.layout.dp = ranks;
+        job.axes.shard.prefetch_forward = ahead;
+        const std::string head = tied ? "alloc \"unsharded embedding.embedding\"" : "alloc \"unsharded head.lm_head\"";
+        const std::vector<std::string> lines = lines_of(job);
+        EXPECT_EQ(std::count_if(lines.begin(), lines.end(), is(head)), 3) << tied << ranks << ahead;
+        const auto begin = std::find_if(lines.begin(), lines.end(), is("compute head.input_gradient.zero"));
+        const auto end = std::find_if(begin, lines.end(), is("compute head.input_gradient.downcast"));
+        ASSERT_NE(end, lines.end());
+        EXPECT_EQ(std::count_if(begin, end, is("alloc \"gathered layer")), 0);
+        const auto norm = std::find_if(end, lines.end(), is("compute head.norm.backward"));
+        EXPECT_EQ(std::count_if(end, norm, is("alloc \"gathered layer")), ranks > 1 ? 1 : 0);
+        const auto layer = std::find_if(norm, lines.end(), is("compute layer."));
+        EXPECT_EQ(std::count_if(norm, layer, is("free \"scatter input of head\"")), tied ? 0 : 1);
+      }
+    }
+  }
+  const std::vector<std::string> dense = lines_of(WithLoss(Loss::upcast_logits, 0, "fsdp2-scatter-each"));
   EXPECT_EQ(std::count_if(dense.begin(), dense.end(), is("alloc \"unsharded head.lm_head\"")), 1);
 }
 

@@ -21,6 +21,7 @@ namespace {
 /// else in it.
 std::size_t LossActions(const Job& job, const Block& block, bool calls_head) {
   if (TakesChunks(job.axes.loss)) {
+    TIDEMARK_CHECK(block.chunks_end < std::max<std::size_t>(block.backward.size(), 1));
     return calls_head ? block.chunks_end : 0;
   }
   const auto other = std::find_if(block.backward.begin(), block.backward.end(), [](const Action& action) {
@@ -87,7 +88,16 @@ class FullySharded : public DataParallel {
     }
   }
 
-  /// Deferred gradients are added up, the unit is resharded, and its gradients are scattered or kept for later.
+  void AfterAction(const Microbatch&, std::int64_t position, std::size_t /*action*/) override {
+    if (std::exchange(sum_is_complete_, false)) {
+      scatter_.PackAhead(position, accumulators_(role_, *summed_wide_));
+    }
+  }
+
+  /// Deferred gradients are added up, the unit is resharded, and its gradients are scattered or kept for later. A loss
+  /// that calls the head scatters its gradient by itself, in every microbatch, and that of the norm in front behind it,
+  /// which waits for the former; here both are one scatter, into whose input the head's gradient goes at once, which is
+  /// waited for, and which is deferred with all others.
   void AfterBackward(const Microbatch& microbatch, std::int64_t position) override {
     if (!units_.Opens(position)) {
       return;
@@ -105,6 +115,9 @@ class FullySharded : public DataParallel {
     }
     if (reduces) {
       Scatter(microbatch, position, accumulated);
+      if (gather_.LossCallsHead() && position == role_.stage.blocks - 1) {
+        scatter_.FreeScattered();
+      }
     } else if (!accumulated && !AccumulatesInPlace()) {
       ForEachFresh(position, [&](const ParameterAt& at) { StartAccumulator(at); });
     }
@@ -168,6 +181,7 @@ class FullySharded : public DataParallel {
 
   /// Gradients that autograd itself adds up are added as they arrive.
   void EndGradient(const Microbatch& microbatch, const ParameterAt& at) override {
+    sum_is_complete_ = at == summed_wide_ && PacksHeadAhead(microbatch, at.position);
     if (AccumulatesInPlace() && microbatch.place.pending) {
       AddToAccumulator(at);
     }
@@ -209,6 +223,11 @@ class FullySharded : public DataParallel {
   /// unit's post-backward (torch/distributed/pipelining, stage.py: perform_reduce_grad; schedules.py: REDUCE_GRAD).
   bool ReducesBehind() const { return role_.stage.count > 1; }
 
+  bool PacksHeadAhead(const Microbatch& microbatch, std::int64_t position) const {
+    return summed_wide_ && gather_.LossCallsHead() && position == role_.stage.blocks - 1 && units_.Opens(position) &&
+           microbatch.place.synchronises && !ReducesBehind();
+  }
+
   BufferRef Gathered(const ParameterAt& at, bool accumulated) const {
     return accumulated || at == summed_wide_ ? accumulators_(role_, at) : gradients_(role_, at);
   }
@@ -228,7 +247,12 @@ class FullySharded : public DataParallel {
   /// Takes a unit's gradients, or what was accumulated of them.
   void Scatter(const Microbatch& microbatch, std::int64_t unit, bool accumulated) {
     std::vector<BufferRef> gradients;
-    ForEachGradient(unit, [&](const ParameterAt& at) { gradients.push_back(Gathered(at, accumulated)); });
+    const bool ahead = PacksHeadAhead(microbatch, unit);
+    ForEachGradient(unit, [&](const ParameterAt& at) {
+      if (!ahead || at != summed_wide_) {
+        gradients.push_back(Gathered(at, accumulated));
+      }
+    });
     scatter_.Scatter(microbatch, unit, gradients);
   }
 
@@ -282,6 +306,7 @@ class FullySharded : public DataParallel {
   std::vector<std::size_t> loss_actions_;  ///< per run
   ParameterTable gradients_, accumulators_;
   std::optional<ParameterAt> summed_wide_;  ///< the parameter whose gradient is a sum of parts in the reduce dtype
+  bool sum_is_complete_ = false;            ///< by the action that is written
   bool adds_parts_ = false;                 ///< to what earlier microbatches have left of it
   OptimizerState optimizer_;
 };

@@ -87,13 +87,27 @@ std::int64_t GradientScatter::PreDivisor() const {
   return divisor;
 }
 
+void GradientScatter::PackAhead(std::int64_t unit, const BufferRef& gradient) {
+  FreeScattered();
+  const BufferRef input = role_.Ref(input_, unit);
+  const Buffer& packed = role_.builder.buffer(gradient.buffer);
+  packed_ahead_ = packed.elements;
+  role_.Alloc(input);
+  role_.MemoryKernel("pack gradients", role_.compute, Work::compute, {gradient}, {input}, packed_ahead_,
+                     packed.bytes() * 2);
+  role_.Free(gradient);
+}
+
 void GradientScatter::Scatter(const Microbatch& microbatch, std::int64_t unit,
                               const std::vector<BufferRef>& gradients) {
-  if (gradients.empty()) {
+  if (gradients.empty() && packed_ahead_ == 0) {
     return;
   }
   FreeScattered();
-  Pack(gradients, unit);
+  if (!gradients.empty()) {
+    Pack(gradients, unit);
+  }
+  packed_ahead_ = 0;
   for (const BufferRef& gradient : gradients) {
     role_.Free(gradient);
   }
@@ -129,13 +143,15 @@ void GradientScatter::Scatter(const Microbatch& microbatch, std::int64_t unit,
 /// Copies gradients into the scatter's input. Widening happens on the way; narrowing takes a packed copy of its own.
 void GradientScatter::Pack(const std::vector<BufferRef>& gradients, std::int64_t unit) {
   const BufferRef input = role_.Ref(input_, unit);
-  const std::int64_t elements = units_.SizeAt(unit).trainable_padded;
+  const std::int64_t elements = units_.SizeAt(unit).trainable_padded - packed_ahead_;
   const DType from = role_.builder.buffer(gradients.front().buffer).dtype, to = precision_.reduce;
   Bytes moved{0};
   for (const BufferRef& gradient : gradients) {
     moved += role_.builder.buffer(gradient.buffer).bytes();
   }
-  role_.Alloc(input);
+  if (packed_ahead_ == 0) {
+    role_.Alloc(input);
+  }
   // Between fp16 and bf16 neither holds the other's values: promotion leads to fp32, so this, too, takes the detour.
   const bool narrows = from != to && SizeOf(to) <= SizeOf(from);
   const BufferRef packed = narrows ? role_.Ref(packed_, unit) : input;

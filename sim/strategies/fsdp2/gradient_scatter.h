@@ -40,8 +40,13 @@ class GradientScatter {
   using Hook = std::function<void(std::int64_t unit, StreamId behind)>;
   void SetHook(Hook hook) { hook_ = std::move(hook); }
 
+  /// Takes and frees a gradient of a unit before the others exist, which Scatter will be given without it. It is in the
+  /// reduce dtype.
+  void PackAhead(std::int64_t unit, const BufferRef& gradient);
   /// Takes and frees `gradients`.
   void Scatter(const Microbatch& microbatch, std::int64_t unit, const std::vector<BufferRef>& gradients);
+  /// The compute stream waits for the reduce-scatter under way, whose input goes.
+  void FreeScattered();
   void EndBackward(const Microbatch& microbatch);
   /// Frees what the window that `last` belongs to has left.
   void Discard(const Microbatch& last);
@@ -74,7 +79,6 @@ class GradientScatter {
   void CopyOneShard(const BufferRef& input, const BufferRef& output, std::int64_t unit);
   void AllReduce(std::int64_t unit, const BufferRef& output);
   void TakeShard(const Microbatch& microbatch, std::int64_t unit, const BufferRef& output);
-  void FreeScattered();
   void FreeOrZero();
 
   Role& role_;
@@ -91,6 +95,7 @@ class GradientScatter {
   StreamId behind_;  ///< the stream of what follows the last collective
   RunBuffers packed_, input_, divided_, output_, partial_, cast_, sharded_;
   std::optional<std::int64_t> scattering_;  ///< reduce-scatter whose input is still held
+  std::int64_t packed_ahead_ = 0;           ///< elements that the next scatter's input has already
 };
 
 }  // namespace tidemark

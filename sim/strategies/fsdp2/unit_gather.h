@@ -35,8 +35,8 @@ class UnitGather {
   void EndForward();
   void BeforeBackward(std::int64_t position);
   /// A loss in chunks calls the head by itself, behind the forward pass of its unit, which a norm in front belongs to:
-  /// between the two, and behind the loss, the head is resharded, and while it is called nothing is prefetched. (Of
-  /// settings that keep units gathered behind a backward pass this is not modelled.)
+  /// between the two, and behind the loss, the head is resharded, and while it is called nothing is prefetched. (Not
+  /// modelled of settings that keep units gathered behind a backward pass, as in pipelines: there it stays.)
   bool LossCallsHead() const { return loss_calls_head_; }
   /// Gathers a unit that is not there, and nothing else.
   void Unshard(std::int64_t position);

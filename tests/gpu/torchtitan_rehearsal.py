@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs torchtitan itself on fake tensors, without a GPU, and writes what it allocates into tests/cli/torchtitan_rehearsed.json.
+
+    tests/gpu/torchtitan_rehearsal.py TORCHTITAN [--file FILE] [--case NAME] [--config CONFIG]
+
+TORCHTITAN is a checkout of https://github.com/pytorch/torchtitan whose requirements are installed, PyTorch among them.
+Each case of FILE is three steps of llama3_8b with the case's fields, as torchtitan's trainer runs them, on rank 0 of as
+many as the case has; its peak is that of the third step. With --config one case's config is saved there as torchtitan
+saves it, and nothing runs. What is not torchtitan's: flash attention and fused RMSNorm, which allocate what CUDA's do
+(judge/stand_in.py), tokens, which are empty, and collectives, which do nothing.
+"""
+
+import argparse
+import gc
+import importlib
+import json
+import pathlib
+import subprocess
+import sys
+
+FILE = pathlib.Path(__file__).resolve().parents[1] / "cli" / "torchtitan_rehearsed.json"
+STEPS = 3
+
+
+def configured(case):
+    """torchtitan's config of a case."""
+    from torchtitan.distributed.activation_checkpoint import FullAC
+
+    config = importlib.import_module("torchtitan.models.llama3.config_registry").llama3_8b()
+    for path, value in case["set"].items():
+        section, field = path.split(".")
+        setattr(getattr(config, section), field, value)
+    if case["recompute"] != "selective":
+        config.activation_checkpoint = {"full": FullAC.Config(), "none": None}[case["recompute"]]
+    if case["loss"] == "dense":
+        config.loss = config.loss.loss_fn
+    return config
+
+
+def ranks_of(config):
+    parallelism = config.parallelism
+    return parallelism.data_parallel_shard_degree * parallelism.tensor_parallel_degree
+
+
+def mesh_of(config):
+    from judge.session import begin_ranks
+    from torchtitan.distributed import ParallelDims, parallel_dims, utils
+
+    begin_ranks(ranks_of(config))
+    parallel_dims.device_type = "cpu"
+    dims = ParallelDims.from_config(config.parallelism, ranks_of(config))
+    dims.build_mesh()
+    utils.set_spmd_backend(config.parallelism.spmd_backend)
+    return dims
+
+
+def flash_attention(self, q_TNH, k_TNH, v_TNH, **options):
+    import torch
+
+    q, k, v = (each.unsqueeze(0).transpose(1, 2) for each in (q_TNH, k_TNH, v_TNH))
+    mixed = torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, True)[0]
+    return mixed.transpose(1, 2).squeeze(0)
+
+
+def stand_in_for_kernels():
+    import torch.nn.functional
+    from judge.stand_in import fused_norm
+    from torchtitan.models.common.attention import FlexAttention
+
+    FlexAttention.forward = flash_attention
+    torch.nn.functional.rms_norm = lambda x, shape, weight=None, eps=None: fused_norm(x, weight)
+
+
+def built(config, dims):
+    """Model, loss and optimizers as Trainer.__init__ makes them."""
+    import torch
+    from torchtitan.components.loss import ChunkedLossWrapper
+
+    spec = config.model_spec
+    with torch.device("meta"):
+        model = spec.model.build()
+    model = spec.parallelize_fn(model, parallel_dims=dims, training=config.training, parallelism=config.parallelism,
+                                compile_config=config.compile, ac_config=config.activation_checkpoint, dump_folder="")
+    model.to_empty(device="cpu")
+    model.train()
+    loss = config.loss.build(compile_config=config.compile)
+    if isinstance(loss, ChunkedLossWrapper):
+        loss.set_lm_head(model.lm_head)
+        model._skip_lm_head = True
+    return model, loss, config.optimizer.build(model_parts=[model])
+
+
+def step(config, dims, model, loss_of, optimizers):
+    """Trainer.train_step, but for its data and its metrics."""
+    import torch
+    from torchtitan.distributed import utils
+
+    training = config.training
+    tokens = training.num_tokens_per_microbatch_per_dp_rank
+    around = utils.get_spmd_context(parallel_dims=dims, spmd_typechecking=False)
+    optimizers.zero_grad(set_to_none=training.disable_cuda_graphs)
+    for _ in range(training.num_tokens_per_train_step // (tokens * config.parallelism.data_parallel_shard_degree)):
+        inputs, labels, positions = (torch.empty(tokens, dtype=torch.int64) for _ in range(3))
+        with around():
+            predicted = model(inputs, positions=positions)
+            loss, _ = loss_of(predicted, labels, torch.ones((), dtype=torch.int64))
+            del predicted
+            loss.backward()
+        del loss
+    utils.clip_grad_norm_(list(model.parameters()), training.max_norm, foreach=True)
+    optimizers.step()
+
+
+def peak_of(case):
+    from judge.stand_in import rehearsal
+
+    config = configured(case)
+    dims = mesh_of(config)  # before tensors are fake: it reads ranks
+    config.model_spec.model.update_from_config(config=config)
+    stand_in_for_kernels()
+    with rehearsal() as recorder:
+        model, loss, optimizers = built(config, dims)
+        gc.disable()
+        for _ in range(STEPS):
+            gc.collect()
+            recorder.begin_step()
+            step(config, dims, model, loss, optimizers)
+        return recorder.peaks()["requested_bytes"]
+
+
+def rehearse_all(options):
+    """One process for each case: torchtitan keeps what it was told about ranks."""
+    import torch
+
+    record = json.loads(options.file.read_text(encoding="utf-8"))
+    commit = subprocess.run(["git", "-C", options.torchtitan, "rev-parse", "HEAD"], capture_output=True, text=True)
+    record["torchtitan"] = commit.stdout.strip() or record["torchtitan"]
+    record["torch"] = torch.__version__.split("+")[0]
+    for case in record["cases"]:
+        words = [sys.executable, __file__, options.torchtitan, "--file", options.file, "--case", case["name"]]
+        done = subprocess.run(words, capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(f"{case['name']}: {done.stderr}")
+        case["peak"] = int(done.stdout.split()[-1])
+        print(f"{case['peak']:15,}  {case['name']}", flush=True)
+    options.file.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("torchtitan", help="a checkout")
+    parser.add_argument("--file", type=pathlib.Path, default=FILE, help="cases and their record")
+    parser.add_argument("--case", help="print the peak of this one alone")
+    parser.add_argument("--config", type=pathlib.Path, help="save the case's config there")
+    options = parser.parse_args()
+    sys.path.insert(0, options.torchtitan)
+    if options.case is None:
+        rehearse_all(options)
+        return
+    case = next(each for each in json.loads(options.file.read_text(encoding="utf-8"))["cases"]
+                if each["name"] == options.case)
+    if options.config:
+        options.config.write_text(json.dumps(configured(case).to_dict(), indent=2), encoding="utf-8")
+    else:
+        print(peak_of(case))
+
+
+if __name__ == "__main__":
+    main()
