@@ -62,7 +62,7 @@ class PyTorchAsTheJudge(unittest.TestCase):
                         if (RECORDED / f"{case.name}.json").exists()]
 
     def test_every_case_is_recorded(self):
-        self.assertEqual([verdict.name for verdict in self.verdicts], [case.name for case in cases()])
+        self.assertEqual([verdict.name for verdict in self.verdicts], [case.name for case in cases() if not case.awaits_a_gpu])
 
     def test_every_allocation_has_a_partner_or_a_reason(self):
         for verdict in self.verdicts:

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/strategies/fsdp2/gradient_scatter.h"
 
+#include <utility>
+#include <vector>
+
 namespace tidemark {
 
 GradientScatter::GradientScatter(Role& role, const Units& units, GroupId group, DType stored,
@@ -158,7 +161,11 @@ void GradientScatter::Pack(const std::vector<BufferRef>& gradients, std::int64_t
   if (narrows) {
     role_.Alloc(packed);
   }
-  role_.MemoryKernel("pack gradients", role_.compute, Work::compute, gradients, {packed}, elements,
+  std::vector<BufferRef> reads = gradients;
+  if (packed_ahead_ > 0) {
+    reads.push_back(packed);  // what is there stays
+  }
+  role_.MemoryKernel("pack gradients", role_.compute, Work::compute, std::move(reads), {packed}, elements,
                      moved + SizeOf(narrows ? from : to) * elements);
   if (narrows) {
     role_.CopyKernel("narrow gradients", role_.compute, packed, input);

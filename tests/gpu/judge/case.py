@@ -45,6 +45,11 @@ class Case:
         return f"{self.shape.name}-{self.strategy}{variant}-n{self.ranks}-m{self.microbatches}"
 
     @property
+    def awaits_a_gpu(self):
+        """No GPU has a record of it yet."""
+        return not self.is_ddp and not self.set_to_none
+
+    @property
     def is_ddp(self):
         return self.strategy.startswith("ddp-")
 
