@@ -196,8 +196,9 @@ class Saved {
     for (const ConfigValue::Entry& field :
          arguments == nullptr ? std::vector<ConfigValue::Entry>() : arguments->fields) {
       const bool kernel = field.key == "fused" || field.key == "foreach";
-      if (std::ranges::find(kNumbers, field.key) == std::end(kNumbers) && !field.value.is_null() &&
-          !IsSameValue(field.value.text, "false") && !(kernel && Speaks(given_, "optimizer_step.kernel"))) {
+      const bool off = field.value.is_null() || IsSameValue(field.value.text, "false");
+      const bool known = std::ranges::find(kNumbers, field.key) != std::end(kNumbers);
+      if (kernel ? !Speaks(given_, "optimizer_step.kernel") : !known && !off) {
         return ErrorAt(
             field.value, fmt::format("optimizer.param_groups.optimizer_kwargs.{}", field.key),
             fmt::format("{} is not supported by this version", Describe(field.value)),
@@ -266,8 +267,8 @@ bool Recognises(const ConfigValue& root) {
 }
 
 Result<Settings> Read(const ConfigValue& root, const Settings& given) {
-  if (root.Find("model_spec") == nullptr) {
-    return ErrorAt(root, "model_spec", "expected torchtitan's network, found nothing",
+  if (const ConfigValue* spec = root.Find("model_spec"); spec == nullptr || !spec->is_map()) {
+    return ErrorAt(root, "model_spec", "expected torchtitan's network, found none",
                    "save the config with --debug.save_config_file, or name another format with --job-format");
   }
   TIDEMARK_TRY(CheckTorchtitanSavedFields(root));

@@ -63,6 +63,7 @@ class Torchtitan(unittest.TestCase):
         job = TESTS / "jobs" / "torchtitan-llama3-8b.toml"
         done = run("predict", job, "--job-format", "torchtitan-saved")
         self.assertEqual(done.returncode, 2)
+        self.assertIn("model_spec: expected torchtitan's network, found none", done.stderr)
         self.assertIn("save the config with --debug.save_config_file", done.stderr)
 
 

@@ -150,6 +150,7 @@ TEST(ConfigTorchtitanSaved, TheOptimizersStateMayBeNarrow) {
               HasSubstr("DistMuon is not supported"));
   const std::string numbers = "\"eps\": 1e-08";
   EXPECT_THAT(Refusal(numbers, "\"fused\": true"), HasSubstr("say one kernel for all"));
+  EXPECT_THAT(Refusal(numbers, "\"fused\": false"), HasSubstr("say one kernel for all"));
   Read(numbers, "\"fused\": true", {"layout.dp=8", "optimizer_step.kernel=fused"});  // as the hint says
   EXPECT_THAT(Refusal(numbers, "\"amsgrad\": true"), HasSubstr("optimizer_kwargs.amsgrad"));
 }
