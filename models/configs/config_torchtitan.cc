@@ -10,9 +10,8 @@
 #include "base/text.h"
 #include "models/configs/config.h"
 #include "models/configs/field.h"
-#include "models/configs/tool_fields.h"
 #include "models/configs/torchtitan_fields.h"
-#include "models/configs/torchtitan_parts.h"
+#include "models/configs/torchtitan_job.h"
 #include "models/configs/translation.h"
 
 namespace tidemark {
@@ -47,34 +46,28 @@ constexpr std::array kDebugModel = {
 };
 
 /// One config with what the command line says behind it.
-class Titan {
+class Titan : TorchtitanJob {
  public:
-  Titan(const ConfigValue& root, const Settings& given) : fields_(root, "torchtitan"), given_(given) {}
+  Titan(const ConfigValue& root, const Settings& given) : TorchtitanJob(root, given) {}
 
   Result<Settings> Read() {
     TIDEMARK_TRY(ReadFlavor());
     settings_["sequence_length"] = fields_.Value("training.seq_len", "2048");
     settings_["layout.ep"] = fields_.Value("parallelism.expert_parallel_degree", "1");
-    TIDEMARK_ASSIGN(ranks_, ReadTorchtitanLayout(fields_, given_, settings_));
+    TIDEMARK_TRY(ReadLayout());
     TIDEMARK_TRY(ReadBatch());
     TIDEMARK_TRY(RefuseWholeWeights());
-    TIDEMARK_TRY(ReadTorchtitanSharding(fields_, ranks_, given_, settings_));
-    TIDEMARK_TRY(ReadTorchtitanStages(fields_, given_, settings_));
-    TIDEMARK_TRY(ReadTorchtitanPrecision(fields_, settings_));
+    TIDEMARK_TRY(ReadSharding());
+    TIDEMARK_TRY(ReadStages());
+    TIDEMARK_TRY(ReadPrecision());
     TIDEMARK_TRY(ReadRecomputation());
     TIDEMARK_TRY(ReadOptimizer());
-    TIDEMARK_TRY(ReadTorchtitanCompiling(fields_, given_, settings_));
+    TIDEMARK_TRY(ReadCompiling());
     TIDEMARK_TRY(RefuseConverters());
-    settings_["loss_scale"] = MakeScalar("global-tokens", "default of torchtitan");
-    settings_["machine"] = AssumedMachine();
-    return std::move(settings_);
+    return Finish();
   }
 
  private:
-  void Put(const std::string& key, std::string_view path, std::string_view absent, std::string text) {
-    settings_[key] = fields_.Retold(path, absent, std::move(text));
-  }
-
   Status ReadFlavor() {
     if (NamesNetwork(given_)) {
       return Done{};
@@ -110,12 +103,12 @@ class Titan {
     TIDEMARK_ASSIGN(const std::int64_t global, fields_.Whole("training.global_batch_size", -1, -1));
     std::int64_t steps = 1;
     if (global >= 0) {
-      steps = global / (local * ranks_.all);
-      if (!Speaks(given_, "accumulation_steps") && (steps < 1 || steps * local * ranks_.all != global)) {
+      steps = global / (local * ranks_);
+      if (!Speaks(given_, "accumulation_steps") && (steps < 1 || steps * local * ranks_ != global)) {
         return fields_.Refuse(
             "training.global_batch_size", "-1",
             fmt::format("must be a multiple of local batch size times data-parallel degree: {} is none of {} * {}",
-                        global, local, ranks_.all),
+                        global, local, ranks_),
             "set another layout.dp, or the batch in the file");
       }
     }
@@ -140,23 +133,15 @@ class Titan {
                             fmt::format("{} must be divisible by pipeline_parallel_microbatch_size {}", local, micro),
                             "change one of the two");
     }
-    if (steps > 1 && !Speaks(given_, "accumulation_steps")) {
-      return fields_.Refuse("training.global_batch_size", "-1",
-                            fmt::format("is {} flushes of the pipeline, behind each of which torchtitan reduces "
-                                        "gradients; this version reduces them once a step",
-                                        steps),
-                            fmt::format("price one flush: --set accumulation_steps={}", local / micro));
-    }
+    TIDEMARK_TRY(RefuseFlushes("training.global_batch_size", steps, local / micro));
     Put("pipeline_microbatches", "training.local_batch_size", "8", std::to_string(local / micro));
     steps *= local / micro;
     return Done{};
   }
 
-  bool IsPipeline() const { return TorchtitanPipelineRanks(given_, settings_) != "1"; }
-
   Status RefuseWholeWeights() const {
     const ConfigValue* shared = Find(given_, "layout.cp");  // over whose ranks is sharded as well
-    if (!ranks_.shards() && (shared == nullptr || shared->text == "1") && !Speaks(given_, "strategy")) {
+    if (ranks_ == replicas_ && (shared == nullptr || shared->text == "1") && !Speaks(given_, "strategy")) {
       return fields_.Refuse("parallelism.data_parallel_shard_degree", "-1",
                             "nothing is sharded: torchtitan then computes under autocast over fp32 weights, or in a "
                             "pipeline or with tensor parallelism all in fp32, which this version does not model",
@@ -175,7 +160,7 @@ class Titan {
     TIDEMARK_ASSIGN(std::string policy, fields_.OneOf(modes, kMode, "selective"));
     const ConfigValue option = fields_.Value(kOption, "2");
     if (policy == "every_n" && option.text == "op") {
-      TIDEMARK_TRY(RefuseForcedShapes(fields_, "activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns"));
+      TIDEMARK_TRY(RefuseForcedShapes("activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns"));
       settings_["recompute.policy"] = Retold(option, "per_op");
       return Done{};
     }
@@ -220,11 +205,6 @@ class Titan {
     }
     return Done{};
   }
-
-  ToolFields fields_;
-  const Settings& given_;
-  Settings settings_;
-  TorchtitanRanks ranks_;
 };
 
 /// Two of the sections that nobody else's config has.

@@ -11,9 +11,8 @@
 
 #include "models/configs/config.h"
 #include "models/configs/field.h"
-#include "models/configs/tool_fields.h"
+#include "models/configs/torchtitan_job.h"
 #include "models/configs/torchtitan_network.h"
-#include "models/configs/torchtitan_parts.h"
 #include "models/configs/torchtitan_saved_fields.h"
 #include "models/configs/translation.h"
 
@@ -26,44 +25,31 @@ namespace {
 // are classes there; what is saved of one are its fields alone, by which they are told apart.
 
 /// One config with what the command line says behind it.
-class Saved {
+class Saved : TorchtitanJob {
  public:
-  Saved(const ConfigValue& root, const Settings& given) : fields_(root, "torchtitan"), given_(given) {}
+  Saved(const ConfigValue& root, const Settings& given) : TorchtitanJob(root, given) {}
 
   Result<Settings> Read() {
     if (!NamesNetwork(given_)) {
       TIDEMARK_TRY(ReadTorchtitanNetwork(*fields_.Given("model_spec"), settings_));
     }
-    TIDEMARK_ASSIGN(ranks_, ReadTorchtitanLayout(fields_, given_, settings_));
+    TIDEMARK_TRY(ReadLayout());
     if (Said("layout.tp") != "1") {
       settings_["layout.sp"] = fields_.Value("parallelism.enable_sequence_parallel", "true");
     }
     TIDEMARK_TRY(ReadBatch());
-    TIDEMARK_TRY(ReadTorchtitanSharding(fields_, ranks_, given_, settings_));
-    TIDEMARK_TRY(ReadTorchtitanStages(fields_, given_, settings_));
-    TIDEMARK_TRY(ReadTorchtitanPrecision(fields_, settings_));
+    TIDEMARK_TRY(ReadSharding());
+    TIDEMARK_TRY(ReadStages());
+    TIDEMARK_TRY(ReadPrecision());
     TIDEMARK_TRY(ReadRecomputation());
     TIDEMARK_TRY(ReadOptimizer());
     TIDEMARK_TRY(ReadLoss());
-    TIDEMARK_TRY(ReadTorchtitanCompiling(fields_, given_, settings_));
+    TIDEMARK_TRY(ReadCompiling());
     TIDEMARK_TRY(ReadGraphs());
-    settings_["loss_scale"] = MakeScalar("global-tokens", "default of torchtitan");
-    settings_["machine"] = AssumedMachine();
-    return std::move(settings_);
+    return Finish();
   }
 
  private:
-  void Put(const std::string& key, std::string_view path, std::string_view absent, std::string text) {
-    settings_[key] = fields_.Retold(path, absent, std::move(text));
-  }
-  /// What the job will say of a key that is given or read.
-  std::string Said(const std::string& key) const {
-    const ConfigValue* given = Find(given_, key);
-    const ConfigValue* said = given == nullptr ? Find(settings_, key) : given;
-    return said == nullptr ? std::string() : said->text;
-  }
-  bool IsPipeline() const { return TorchtitanPipelineRanks(given_, settings_) != "1"; }
-
   /// A microbatch is a row of tokens, packed from documents of up to max_context_length.
   Status ReadBatch() {
     constexpr std::string_view kLength = "training.max_context_length";
@@ -99,29 +85,23 @@ class Saved {
       Put("pipeline_microbatches", kCut, "1", std::to_string(cut));
     }
     constexpr std::int64_t kMost = std::int64_t{1} << 60;
-    if (tokens_ > kMost / cut / ranks_.all) {
+    if (tokens_ > kMost / cut / ranks_) {
       return fields_.Refuse(
           "training.num_tokens_per_microbatch_per_dp_rank", "16384",
-          fmt::format("{} tokens * {} microbatches * {} ranks are more than any step has", tokens_, cut, ranks_.all),
+          fmt::format("{} tokens * {} microbatches * {} ranks are more than any step has", tokens_, cut, ranks_),
           "use fewer of one of them");
     }
-    const std::int64_t once = tokens_ * cut * ranks_.all;
+    const std::int64_t once = tokens_ * cut * ranks_;
     const std::int64_t flushes = all < 0 ? 1 : all / once;
-    if (!Speaks(given_, "accumulation_steps")) {
-      if (all >= 0 && (flushes < 1 || flushes * once != all)) {
-        return fields_.Refuse(kAll, "-1",
-                              fmt::format("{} must be divisible by the number of tokens processed globally in one "
-                                          "gradient accumulation iteration ({})",
-                                          all, once),
-                              "set another layout.dp, or the batch in the file");
-      }
-      if (IsPipeline() && flushes > 1) {
-        return fields_.Refuse(kAll, "-1",
-                              fmt::format("is {} flushes of the pipeline, behind each of which torchtitan reduces "
-                                          "gradients; this version reduces them once a step",
-                                          flushes),
-                              fmt::format("price one flush: --set accumulation_steps={}", cut));
-      }
+    if (all >= 0 && !Speaks(given_, "accumulation_steps") && (flushes < 1 || flushes * once != all)) {
+      return fields_.Refuse(kAll, "-1",
+                            fmt::format("{} must be divisible by the number of tokens processed globally in one "
+                                        "gradient accumulation iteration ({})",
+                                        all, once),
+                            "set another layout.dp, or the batch in the file");
+    }
+    if (IsPipeline()) {
+      TIDEMARK_TRY(RefuseFlushes(kAll, flushes, cut));
     }
     Put("accumulation_steps", kAll, "-1", std::to_string(std::max<std::int64_t>(flushes, 1) * cut));
     return Done{};
@@ -151,7 +131,7 @@ class Saved {
         return fields_.Refuse(kBudget, "", "what a compiler chooses to recompute is not supported by this version",
                               "say what is: --set recompute.policy=per_op");
       }
-      TIDEMARK_TRY(RefuseForcedShapes(fields_, kForced));
+      TIDEMARK_TRY(RefuseForcedShapes(kForced));
       settings_["recompute.policy"] = Policy();
     }
     // spmd_types calls torch.distributed itself, whose reduce-scatter is not on the list of what is kept.
@@ -254,10 +234,6 @@ class Saved {
     return Done{};
   }
 
-  ToolFields fields_;
-  const Settings& given_;
-  Settings settings_;
-  TorchtitanRanks ranks_;
   std::int64_t tokens_ = 0;  ///< of a microbatch, on one rank
 };
 

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/configs/torchtitan_job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "models/configs/field.h"
+#include "models/configs/torchtitan_pipeline.h"
+#include "models/configs/translation.h"
+#include "models/job/read_network.h"
+
+namespace tidemark {
+namespace {
+
+constexpr std::string_view kShards = "parallelism.data_parallel_shard_degree";
+constexpr std::string_view kReplicas = "parallelism.data_parallel_replicate_degree";
+
+}  // namespace
+
+std::string TorchtitanJob::Said(const std::string& key) const {
+  const ConfigValue* given = Find(given_, key);
+  const ConfigValue* said = given == nullptr ? Find(settings_, key) : given;
+  return said == nullptr ? std::string() : said->text;
+}
+
+Status TorchtitanJob::ReadLayout() {
+  settings_["layout.tp"] = fields_.Value("parallelism.tensor_parallel_degree", "1");
+  settings_["layout.pp"] = fields_.Value("parallelism.pipeline_parallel_degree", "1");
+  TIDEMARK_ASSIGN(replicas_, fields_.Whole(kReplicas, 1));
+  TIDEMARK_ASSIGN(const std::int64_t shards, fields_.Whole(kShards, -1, -1));
+  if (const ConfigValue* ranks = Find(given_, "layout.dp")) {
+    TIDEMARK_ASSIGN(ranks_, (WholeNumber{1, 1 << 20}.Read(*ranks).At("layout.dp")));
+    return Done{};
+  }
+  if (shards < 1) {
+    return fields_.Refuse(
+        kShards, "-1", "takes all ranks there are, and a config does not say how many",
+        "add --set layout.dp=8 (as many as there are, divided by tensor_parallel_degree * pipeline_parallel_degree"
+        " * layout.cp)");
+  }
+  ranks_ = replicas_ * shards;
+  Put("layout.dp", kShards, "-1", std::to_string(ranks_));
+  return Done{};
+}
+
+Status TorchtitanJob::ReadSharding() {
+  settings_["strategy"] = MakeScalar(IsPipeline() ? "fsdp2-keep-all" : "fsdp2-scatter-each", "the config's format");
+  if (replicas_ > 1) {
+    Put("shard.replicas", kReplicas, "1", std::to_string(replicas_));
+  }
+  constexpr std::string_view kReshard = "parallelism.fsdp_reshard_after_forward";
+  const Choice<std::string> choice{{{"default", "default"}, {"always", "always"}, {"never", "never"}}};
+  TIDEMARK_ASSIGN(const std::string reshard, fields_.OneOf(choice, kReshard, "default"));
+  if (reshard == "always") {
+    Put("shard.reshard_after_forward", kReshard, "default", "true");
+    Put("shard.reshard_last_unit", kReshard, "default", "true");
+  } else if (reshard == "never") {
+    Put("shard.reshard_after_forward", kReshard, "default", "false");
+  }
+  return Done{};
+}
+
+Status TorchtitanJob::ReadStages() {
+  TIDEMARK_ASSIGN(const std::int64_t ranks,
+                  (WholeNumber{1, 1 << 10}.Read(MakeScalar(Said("layout.pp"), {})).At("layout.pp")));
+  if (ranks == 1) {
+    return Done{};
+  }
+  for (const char* key : {"schedule", "layout.vpp", "layout.layers_per_stage"}) {
+    if (Speaks(given_, key)) {
+      return Done{};  // who says one of these says how the pipeline is made
+    }
+  }
+  TIDEMARK_ASSIGN(const std::int64_t layers, Layers());
+  return ReadTorchtitanPipeline(fields_, ranks, layers, settings_);
+}
+
+Result<std::int64_t> TorchtitanJob::Layers() const {
+  std::map<std::string, std::string> sources;
+  Settings said = given_;
+  if (!NamesNetwork(given_)) {
+    said.insert(settings_.begin(), settings_.end());
+  }
+  TIDEMARK_ASSIGN(const Network network, ReadNetwork(said, {}, sources));
+  const auto* decoder = std::get_if<Decoder>(&network.shape);
+  return decoder == nullptr ? Result<std::int64_t>(BadInput("a pipeline is of a decoder's layers")) : decoder->layers;
+}
+
+Status TorchtitanJob::ReadPrecision() {
+  const Choice<std::string> types{{{"bfloat16", "bf16"}, {"float32", "fp32"}}};
+  constexpr std::string_view kStored = "training.dtype", kComputed = "training.mixed_precision_param";
+  TIDEMARK_ASSIGN(const std::string stored, fields_.OneOf(types, kStored, "float32"));
+  TIDEMARK_ASSIGN(const std::string computed, fields_.OneOf(types, kComputed, "bfloat16"));
+  Put("precision.params", kComputed, "bfloat16", computed);
+  Put("precision.gradients", kComputed, "bfloat16", computed);
+  Put("precision.optimizer", kStored, "float32", stored);
+  Put("precision.master", kStored, "float32", stored == computed ? "none" : stored);
+  for (const char* key : {"precision.reduce", "precision.accumulate"}) {  // of FSDP2, which knows no other
+    settings_[key] = MakeScalar("fp32", "default of torchtitan");
+  }
+  return Done{};
+}
+
+Status TorchtitanJob::ReadCompiling() {
+  TIDEMARK_ASSIGN(bool compiled, fields_.IsTrue("compile.enable"));
+  if (const ConfigValue* components = fields_.Given("compile.components")) {
+    if (components->kind != ConfigValue::Kind::list) {
+      return ErrorAt(*components, "compile.components",
+                     fmt::format("expected a list of what is compiled, found {}", Describe(*components)),
+                     "[\"model\", \"loss\"] for instance");
+    }
+    compiled =
+        compiled && std::ranges::any_of(components->items, [](const ConfigValue& one) { return one.text == "model"; });
+  }
+  const std::string policy = Said("recompute.policy"), fuses = compiled ? "true" : "false";
+  Put("buffers.fused_glu", "compile.enable", "false", fuses);
+  if (policy != "per_op") {  // which leaves no choice
+    Put("buffers.fused_rope", "compile.enable", "false", fuses);
+  }
+  if (policy != "none") {
+    Put("recompute.needed_only", "compile.enable", "false", fuses);
+  }
+  return Done{};
+}
+
+Status TorchtitanJob::RefuseForcedShapes(const std::string& path) const {
+  const ConfigValue* shapes = fields_.Given(path);
+  if (shapes != nullptr && shapes->kind != ConfigValue::Kind::list) {
+    return ErrorAt(*shapes, path, fmt::format("expected a list of names, found {}", Describe(*shapes)), "[] for none");
+  }
+  for (const ConfigValue& name : shapes == nullptr ? std::vector<ConfigValue>() : shapes->items) {
+    if (name.text != "moe.router.gate") {
+      return ErrorAt(*shapes, path, "products that are done again by their shapes are not supported by this version",
+                     "set it to [] to price what torchtitan's list keeps");
+    }
+  }
+  return Done{};
+}
+
+Status TorchtitanJob::RefuseFlushes(std::string_view path, std::int64_t flushes, std::int64_t microbatches) const {
+  if (flushes == 1 || Speaks(given_, "accumulation_steps")) {
+    return Done{};
+  }
+  return fields_.Refuse(path, "-1",
+                        fmt::format("is {} flushes of the pipeline, behind each of which torchtitan reduces "
+                                    "gradients; this version reduces them once a step",
+                                    flushes),
+                        fmt::format("price one flush: --set accumulation_steps={}", microbatches));
+}
+
+Settings TorchtitanJob::Finish() {
+  settings_["loss_scale"] = MakeScalar("global-tokens", "default of torchtitan");
+  settings_["machine"] = AssumedMachine();
+  return std::move(settings_);
+}
+
+}  // namespace tidemark
