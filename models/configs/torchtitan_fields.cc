@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/configs/torchtitan_fields.h"
 
-#include <algorithm>
 #include <array>
-#include <iterator>
 #include <string_view>
 
 #include "models/configs/translation.h"
@@ -89,23 +87,12 @@ constexpr std::string_view kOtherSections[] = {
     "lr_scheduler", "checkpoint",      "quantize",  "comm",      "memory_estimation",
     "debug",        "fault_tolerance", "validation"};
 
-Status RefuseUnknownSections(const ConfigValue& root) {
-  for (const ConfigValue::Entry& field : root.fields) {
-    const bool closed = std::ranges::find(kClosed, field.key, &ClosedSection::path) != std::end(kClosed);
-    if (!closed && std::ranges::find(kOtherSections, field.key) == std::end(kOtherSections)) {
-      return ErrorAt(field.value, field.key, "is no section that this version knows, and may move memory or time",
-                     "fields are those of torchtitan in February 2026, its last with TOML; remove it to price the job "
-                     "without");
-    }
-  }
-  return Done{};
-}
-
 }  // namespace
 
 Status CheckTorchtitanFields(const ConfigValue& root) {
-  TIDEMARK_TRY(RefuseUnknownSections(root));
-  return CheckFields(root, {kSections, kClosed, kOneValue, {}, kOther});
+  return CheckFields(
+      root,
+      {kSections, kClosed, kOneValue, {}, kOther, kOtherSections, "torchtitan in February 2026, its last with TOML"});
 }
 
 }  // namespace tidemark

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/configs/torchtitan_saved_fields.h"
 
-#include <algorithm>
 #include <array>
-#include <iterator>
 #include <string_view>
 
 #include "models/configs/translation.h"
@@ -86,15 +84,8 @@ constexpr std::string_view kOther[] = {"model_spec", "hf_assets_path", "dump_fol
 }  // namespace
 
 Status CheckTorchtitanSavedFields(const ConfigValue& root) {
-  for (const ConfigValue::Entry& field : root.fields) {
-    const bool closed = std::ranges::find(kClosed, field.key, &ClosedSection::path) != std::end(kClosed);
-    if (!closed && std::ranges::find(kOther, field.key) == std::end(kOther)) {
-      return ErrorAt(field.value, field.key, "is no section that this version knows, and may move memory or time",
-                     "fields are those of torchtitan's Trainer.Config in August 2026; remove it to price the job "
-                     "without");
-    }
-  }
-  return CheckFields(root, {kSections, kClosed, kOneValue, {}, kRead});
+  return CheckFields(root,
+                     {kSections, kClosed, kOneValue, {}, kRead, kOther, "torchtitan's Trainer.Config in August 2026"});
 }
 
 }  // namespace tidemark

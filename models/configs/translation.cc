@@ -47,6 +47,20 @@ Status RefuseMisspelt(const ConfigValue::Entry& field, const std::string& path,
   return Done{};
 }
 
+Status RefuseUnknownSections(const ConfigValue& root, const FieldTables& tables) {
+  if (tables.version.empty()) {
+    return Done{};
+  }
+  for (const ConfigValue::Entry& section : root.fields) {
+    const bool closed = std::ranges::find(tables.closed, section.key, &ClosedSection::path) != tables.closed.end();
+    if (!closed && std::ranges::find(tables.harmless, section.key) == tables.harmless.end()) {
+      return ErrorAt(section.value, section.key, "is no section that this version knows, and may move memory or time",
+                     fmt::format("fields are those of {}; remove it to price the job without", tables.version));
+    }
+  }
+  return Done{};
+}
+
 Status RefuseUnknown(const ConfigValue& root, std::span<const ClosedSection> sections,
                      std::span<const std::string_view> known) {
   for (const ClosedSection& section : sections) {
@@ -138,6 +152,7 @@ Status RefuseMisspelt(const ConfigValue& root, std::span<const std::string_view>
 }
 
 Status CheckFields(const ConfigValue& root, const FieldTables& tables) {
+  TIDEMARK_TRY(RefuseUnknownSections(root, tables));
   std::vector<std::string_view> known(tables.read.begin(), tables.read.end());
   for (const std::span<const OneValue> table : {tables.one_value, tables.one_value_at_times}) {
     std::ranges::transform(table, std::back_inserter(known), &OneValue::path);

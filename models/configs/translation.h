@@ -67,10 +67,13 @@ struct FieldTables {
   std::span<const OneValue> one_value;
   std::span<const OneValue> one_value_at_times;  ///< the caller refuses other values of these (RefuseOthers)
   std::span<const std::string_view> read;        ///< paths of those that are read by name
+  /// Sections that touch neither memory nor time, where these and the closed ones are all that there are.
+  std::span<const std::string_view> harmless = {};
+  std::string_view version = {};  ///< whose sections these are, "torchtitan in ..."; empty: any other is passed over
 };
 
-/// Refuses misspelt fields, what is no section where one belongs, fields of closed sections that stand in none of the
-/// tables, and values that are not modelled.
+/// Refuses unknown sections, misspelt fields, what is no section where one belongs, fields of closed sections that
+/// stand in none of the tables, and values that are not modelled.
 Status CheckFields(const ConfigValue& root, const FieldTables& tables);
 
 /// What a tool's configs never say and a job cannot do without.
