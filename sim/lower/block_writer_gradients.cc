@@ -18,7 +18,7 @@ void BlockWriter::WriteGradients(const Walked& walked, const std::vector<Paramet
     const BufferRef gradient = adds ? *partial_gradient_ : BeginGradient(walked.microbatch, at);
     writes.push_back(gradient);
     made_.push_back({at, gradient});
-    if (adds || (gradient.buffer != tied_contribution_ && data_parallel_.AddsInKernel(at))) {
+    if (adds || (gradient.buffer != tied_contribution_ && data_parallel_.AddsInKernel(walked.microbatch, at))) {
       reads.push_back(gradient);
       if (Gemm* gemm = std::get_if<Gemm>(&op)) {
         gemm->accumulate = true;

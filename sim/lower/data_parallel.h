@@ -67,7 +67,7 @@ class DataParallel {
   /// The buffer that the backward kernel writes this parameter's gradient to: a fresh one, unless the kernel adds.
   virtual BufferRef BeginGradient(const Microbatch& microbatch, const ParameterAt& at) = 0;
   /// Whether that kernel adds to what the buffer holds already instead of overwriting it.
-  virtual bool AddsInKernel(const ParameterAt&) const { return false; }
+  virtual bool AddsInKernel(const Microbatch&, const ParameterAt&) const { return false; }
   /// The gradient is complete: accumulate it, pass it on, or keep it.
   virtual void EndGradient(const Microbatch& microbatch, const ParameterAt& at) = 0;
 

@@ -21,7 +21,7 @@ namespace {
 /// else in it.
 std::size_t LossActions(const Job& job, const Block& block, bool calls_head) {
   if (TakesChunks(job.axes.loss)) {
-    TIDEMARK_CHECK(block.chunks_end < std::max<std::size_t>(block.backward.size(), 1));
+    TIDEMARK_CHECK(block.chunks_end == 0 || block.chunks_end < block.backward.size());  // a norm's comes behind it
     return calls_head ? block.chunks_end : 0;
   }
   const auto other = std::find_if(block.backward.begin(), block.backward.end(), [](const Action& action) {
@@ -164,8 +164,7 @@ class FullySharded : public DataParallel {
 
   BufferRef BeginGradient(const Microbatch& microbatch, const ParameterAt& at) override {
     if (at == summed_wide_) {
-      adds_parts_ = microbatch.place.pending;
-      if (!adds_parts_) {
+      if (!microbatch.place.pending) {
         role_.Alloc(accumulators_(role_, at));
       }
       return accumulators_(role_, at);
@@ -177,7 +176,9 @@ class FullySharded : public DataParallel {
   }
 
   /// What is summed from parts of a microbatch goes on being summed in the next one.
-  bool AddsInKernel(const ParameterAt& at) const override { return at == summed_wide_ && adds_parts_; }
+  bool AddsInKernel(const Microbatch& microbatch, const ParameterAt& at) const override {
+    return at == summed_wide_ && microbatch.place.pending;
+  }
 
   /// Gradients that autograd itself adds up are added as they arrive.
   void EndGradient(const Microbatch& microbatch, const ParameterAt& at) override {
@@ -307,7 +308,6 @@ class FullySharded : public DataParallel {
   ParameterTable gradients_, accumulators_;
   std::optional<ParameterAt> summed_wide_;  ///< the parameter whose gradient is a sum of parts in the reduce dtype
   bool sum_is_complete_ = false;            ///< by the action that is written
-  bool adds_parts_ = false;                 ///< to what earlier microbatches have left of it
   OptimizerState optimizer_;
 };
 

@@ -102,7 +102,7 @@ class Contiguous : public DataParallel {
   BufferRef Weight(const ParameterAt& at) override { return weights_(role_, at); }
 
   BufferRef BeginGradient(const Microbatch&, const ParameterAt& at) override {
-    if (!AddsInKernel(at)) {
+    if (!fused_.Contains(at)) {
       role_.Alloc(gradients_(role_, at));
       return gradients_(role_, at);
     }
@@ -112,11 +112,11 @@ class Contiguous : public DataParallel {
     return main_gradients_(role_, at);
   }
 
-  bool AddsInKernel(const ParameterAt& at) const override { return fused_.Contains(at); }
+  bool AddsInKernel(const Microbatch&, const ParameterAt& at) const override { return fused_.Contains(at); }
 
   /// The hook behind the parameter's gradient. That of a tied embedding adds the dummy too, which is why it was zeroed.
   void EndGradient(const Microbatch&, const ParameterAt& at) override {
-    if (!AddsInKernel(at)) {
+    if (!fused_.Contains(at)) {
       role_.AddKernel("accumulate gradient", role_.compute, gradients_(role_, at), main_gradients_(role_, at));
       role_.Free(gradients_(role_, at));
     } else if (fused_.IsTiedHere(at)) {
