@@ -23,7 +23,7 @@ const std::int64_t* CheckOrder(const Permutation& op, const ConstTensor& token_o
 
 /// Of the ones of a transposed mask.
 Places PlacesOf(const Permutation& op, const ConstTensor& places) {
-  TIDEMARK_CHECK(places.type.elements == op.tokens * op.own_experts());
+  TIDEMARK_CHECK(places.type.elements == op.places());
   Places found;
   if (places.type.dtype == DType::int64) {
     const auto* first = Elements<std::int64_t>(places);
@@ -50,9 +50,9 @@ void PutPlaces(const Permutation& op, const std::uint8_t* mask, const Tensor& pl
     }
     return;
   }
-  auto* to = Elements<std::int64_t>(places);
+  auto *to = Elements<std::int64_t>(places), *end = to + op.places();
   for (const bool chosen : {true, false}) {
-    for (std::int64_t place = 0; place < all; ++place) {
+    for (std::int64_t place = 0; place < all && to != end; ++place) {
       if ((at(place) != 0) == chosen) {
         *to++ = place;
       }
@@ -73,7 +73,7 @@ PermutationTypes PermutationOutputs(const Permutation& op, DType rows, DType wei
   return {{rows, op.rows() * op.width},
           {weights, op.rows()},
           {DType::int64, op.rows()},
-          {places, op.tokens * op.own_experts()},
+          {places, op.places()},
           {DType::int64, op.own_experts()}};
 }
 

@@ -78,7 +78,7 @@ struct OrderExpert {
       }
       if (places.type.dtype == DType::u8) {
         static_cast<std::uint8_t*>(places.data)[place] = is_chosen ? 1 : 0;
-      } else if (!is_chosen || has_room) {
+      } else if (is_chosen ? has_room : !op.ones_only) {
         static_cast<std::int64_t*>(places.data)[is_chosen ? row : op.rows() + place - row] = place;
       }
     });
@@ -169,7 +169,7 @@ void PermuteBackward(const Permutation& op, const ConstTensor& row_gradients, co
                      const ConstTensor& token_order, const ConstTensor& places, const Tensor& token_gradients,
                      const Tensor& weight_gradients, const Queue& queue) {
   TIDEMARK_CHECK(row_weight_gradients.type.elements == op.rows());
-  TIDEMARK_CHECK(places.type.elements == op.tokens * op.own_experts());
+  TIDEMARK_CHECK(places.type.elements == op.places());
   TIDEMARK_CHECK(weight_gradients.type.elements == op.tokens * op.experts);
   Unpermute(op, row_gradients, token_order, token_gradients, queue);
   Zero(weight_gradients, queue);

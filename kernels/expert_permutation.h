@@ -15,7 +15,7 @@ namespace tidemark::kernels {
 ///   places       which element of the group's mask, transposed [own experts, tokens], each row is of: that itself
 ///   (u8),
 ///                or the places of its ones and then of its zeros (int64; torch.argsort's result, stable and
-///                descending), of which nothing but the ones is read
+///                descending), of which nothing but the ones is read; of ones alone with `ones_only`
 ///   counts       rows of each of the group's experts, int64
 ///
 /// Backward: a token's gradient is the sum of its rows' gradients, in the order of rows, rounded once. Weights of other
@@ -23,10 +23,12 @@ namespace tidemark::kernels {
 struct Permutation {
   std::int64_t tokens = 0, experts = 0, per_token = 0, width = 0;
   std::int64_t groups = 1, group = 0;
+  bool ones_only = false;
 
   constexpr std::int64_t rows() const { return tokens * per_token / groups; }
   constexpr std::int64_t own_experts() const { return experts / groups; }
   constexpr std::int64_t first_expert() const { return group * own_experts(); }
+  constexpr std::int64_t places() const { return ones_only ? rows() : tokens * own_experts(); }
   /// Where a place of the group's transposed mask is in the mask of all experts.
   constexpr std::int64_t InMask(std::int64_t place) const {
     return place % tokens * experts + first_expert() + place / tokens;
@@ -36,7 +38,7 @@ struct Permutation {
 struct PermutationTypes {
   TensorType rows, row_weights, token_order, places, counts;
 };
-/// `places`: u8 or int64.
+/// `places`: u8, or int64 as `ones_only` wants.
 PermutationTypes PermutationOutputs(const Permutation& op, DType rows, DType weights, DType places);
 
 /// What a permutation makes.

@@ -37,6 +37,7 @@ class Saved : TorchtitanJob {
     if (Said("layout.tp") != "1") {
       settings_["layout.sp"] = fields_.Value("parallelism.enable_sequence_parallel", "true");
     }
+    TIDEMARK_TRY(ReadExperts());
     TIDEMARK_TRY(ReadBatch());
     TIDEMARK_TRY(ReadSharding());
     TIDEMARK_TRY(ReadStages());
@@ -112,6 +113,20 @@ class Saved : TorchtitanJob {
     return fields_.Read(WholeNumber{least, std::int64_t{1} << 40}, path, std::to_string(absent));
   }
 
+  /// Of the file's own network.
+  Status ReadExperts() {
+    if (!settings_.contains("network.experts.count")) {
+      return Done{};
+    }
+    if (Said("layout.tp") != "1") {
+      return fields_.Refuse("parallelism.tensor_parallel_degree", "1",
+                            "experts beside tensor-parallel ranks are not supported by this version",
+                            "price one rank of them: --set layout.tp=1");
+    }
+    settings_["layout.ep"] = fields_.Value("parallelism.expert_parallel_degree", "1");
+    return Done{};
+  }
+
   ConfigValue Policy() const {
     const ConfigValue* policy = fields_.root().Find("activation_checkpoint");
     if (policy == nullptr) {
@@ -134,12 +149,12 @@ class Saved : TorchtitanJob {
       TIDEMARK_TRY(RefuseForcedShapes(kForced));
       settings_["recompute.policy"] = Policy();
     }
-    // spmd_types calls torch.distributed itself, whose reduce-scatter is not on the list of what is kept.
+    // spmd_types calls torch.distributed itself, whose collectives are not on the list of what is kept.
     constexpr std::string_view kBackend = "parallelism.spmd_backend";
     const Choice<std::string> again{{{"spmd_types", "true"}, {"partial_dtensor", "false"}}};
-    TIDEMARK_ASSIGN(std::string scatters_again, fields_.OneOf(again, kBackend, "spmd_types"));
+    TIDEMARK_ASSIGN(std::string communicate_again, fields_.OneOf(again, kBackend, "spmd_types"));
     if (Said("recompute.policy") == "per_op" && Said("layout.sp") == "true") {
-      Put("recompute.reduce_scatter", kBackend, "spmd_types", std::move(scatters_again));
+      Put("recompute.collectives", kBackend, "spmd_types", std::move(communicate_again));
     }
     return Done{};
   }

@@ -103,6 +103,7 @@ void AddExpertFields(std::vector<Field<Decoder>>& fields) {
   using D = Decoder;
   using Dispatcher = Experts::Dispatcher;
   using Kernel = Experts::Kernel;
+  using Layer = Experts::Layer;
   fields.insert(
       fields.end(),
       {FieldAt<D>(
@@ -122,6 +123,9 @@ void AddExpertFields(std::vector<Field<Decoder>>& fields) {
            "experts.router_fp32", [](D & d) -> auto& { return d.experts.router_fp32; }, Truth{}),
        FieldAt<D>(
            "experts.balancing_loss", [](D & d) -> auto& { return d.experts.balancing_loss; }, Truth{}),
+       FieldAt<D>(
+           "experts.layer", [](D & d) -> auto& { return d.experts.layer; },
+           Choice<Layer>{{{"masked", Layer::masked}, {"indexed", Layer::indexed}}}),
        FieldAt<D>(
            "experts.dispatcher", [](D & d) -> auto& { return d.experts.dispatcher; },
            Choice<Dispatcher>{{{"all-to-all", Dispatcher::all_to_all}, {"all-gather", Dispatcher::all_gather}}}),

@@ -41,7 +41,7 @@ std::vector<Field<Job>> RecomputeFields() {
         [selected = part.selected](J& j) -> bool& { return j.axes.recompute.*selected; }, Truth{}));
   }
   fields.push_back(FieldAt<J>(
-      "recompute.reduce_scatter", [](J & j) -> auto& { return j.axes.recompute.reduce_scatter; }, Truth{}));
+      "recompute.collectives", [](J & j) -> auto& { return j.axes.recompute.collectives; }, Truth{}));
   fields.push_back(FieldAt<J>(
       "recompute.needed_only", [](J & j) -> auto& { return j.axes.recompute.needed_only; }, Truth{}));
   fields.push_back(GathersAgain());

@@ -99,13 +99,13 @@ struct Recompute {
     per_op,     ///< all but attention, reduce-scatters and every other matrix product, whose outputs are kept
   } policy = Policy::none;
   std::int64_t every = 2;
-  bool attention = true;        ///< selective: scores and what becomes of them (Korthikanti et al., 2022)
-  bool norm = false;            ///< selective: the outputs of norms, which linear layers read
-  bool activation = false;      ///< selective: the input of the down projection
-  bool feed_forward = false;    ///< selective: all between the second norm and the down projection's output
-  bool latent_heads = false;    ///< selective: queries, keys and values, as multi-latent attention makes them
-  bool reduce_scatter = false;  ///< per_op: reduce-scatters, too, whose outputs are kept otherwise
-  bool needed_only = false;     ///< of all that, only what the backward pass reads is done again, as by torch.compile
+  bool attention = true;      ///< selective: scores and what becomes of them (Korthikanti et al., 2022)
+  bool norm = false;          ///< selective: the outputs of norms, which linear layers read
+  bool activation = false;    ///< selective: the input of the down projection
+  bool feed_forward = false;  ///< selective: all between the second norm and the down projection's output
+  bool latent_heads = false;  ///< selective: queries, keys and values, as multi-latent attention makes them
+  bool collectives = false;   ///< per_op: reduce-scatters and all-to-alls, too, whose outputs are kept otherwise
+  bool needed_only = false;   ///< of all that, only what the backward pass reads is done again, as by torch.compile
   friend bool operator==(const Recompute&, const Recompute&) = default;
 };
 
@@ -281,6 +281,7 @@ struct StrategyDefaults {
   bool sp_with_tp = false;                   ///< layout.sp defaults to true where tp > 1, as it does for experts
   bool has_ring = false;                     ///< its system shares sequences in Transformer Engine's ring (layout.cp)
   bool has_experts = false;                  ///< its system divides experts over ranks (layout.ep)
+  std::optional<Experts::Layer> experts;     ///< how its system computes them
   std::vector<std::string> keys;             ///< axes that it looks at, beyond those that all strategies do
   std::function<Status(const Job&)> refuse;  ///< the combinations that the real system refuses, with its reason
 };

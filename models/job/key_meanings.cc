@@ -55,6 +55,7 @@ constexpr Meaning kMeanings[] = {
     {"network.experts.shared_gate", "whether what those make is weighted"},
     {"network.experts.router_fp32", "whether the router computes in fp32"},
     {"network.experts.balancing_loss", "whether a loss makes tokens spread over the experts"},
+    {"network.experts.layer", "how they are computed: masked, as Megatron-LM does, or indexed, as torchtitan does"},
     {"network.experts.dispatcher", "how tokens get to experts on other GPUs"},
     {"network.experts.kernel", "whether all experts are computed at once, or one after the other"},
     {"network.experts.imbalance", "how many times the mean number of tokens the GPU gets that gets most"},
@@ -134,7 +135,8 @@ constexpr Meaning kMeanings[] = {
     {"recompute.activation", "whether the input of the last linear layer of a feed-forward part is computed again"},
     {"recompute.feed_forward", "whether the feed-forward part is computed again"},
     {"recompute.latent_heads", "whether queries, keys and values of multi-latent attention are computed again"},
-    {"recompute.reduce_scatter", "whether reduce-scatters are done again, where each operation is kept or done again"},
+    {"recompute.collectives",
+     "whether reduce-scatters and all-to-alls are done again, where operations are kept one by one"},
     {"recompute.needed_only", "whether only what the backward pass reads is computed again, as by a compiler"},
     {"recompute.tp_gather", "whether inputs are gathered again in the backward pass"},
 

@@ -28,7 +28,7 @@ class LayerTable {
         latent_(parts_),
         feed_forward_(parts_, "", decoder.ffn) {
     if (decoder.experts.count > 0) {
-      experts_.emplace(parts_);
+      experts_ = MakeExpertLayer(parts_);
     }
   }
 
@@ -326,7 +326,7 @@ class LayerTable {
   RingAttention ring_;
   LatentProjections latent_;
   FeedForward feed_forward_;
-  std::optional<ExpertLayer> experts_;
+  std::unique_ptr<ExpertLayer> experts_;
   ColumnPart qkv_;
   RowPart wo_;
   TensorId attention_mask_, ffn_mask_;                 // of dropout

@@ -146,6 +146,30 @@ Status CheckLatent(const Decoder& d) {
   return Done{};
 }
 
+/// What torchtitan's experts are not.
+Status CheckIndexed(const Decoder& d) {
+  const Experts& experts = d.experts;
+  struct Other {
+    bool is_there;
+    std::string_view what, hint;
+  };
+  const Other others[] = {
+      {!experts.router_fp32, "route in fp32", "set network.experts.router_fp32 to true"},
+      {d.ffn_kind != Decoder::Ffn::glu, "have a gated unit", "set network.ffn_kind to glu"},
+      {experts.balancing_loss, "have no loss for their balance", "set network.experts.balancing_loss to false"},
+      {experts.shared_gate, "do not weight what all tokens go through", "set network.experts.shared_gate to false"},
+      {experts.kernel != Experts::Kernel::grouped, "are computed at once", "set network.experts.kernel to grouped"},
+      {experts.dispatcher != Experts::Dispatcher::all_to_all, "are sent their tokens",
+       "set network.experts.dispatcher to all-to-all"},
+  };
+  for (const Other& other : others) {
+    if (other.is_there) {
+      return BadInput(fmt::format("indexed experts (network.experts.layer) {}", other.what), std::string(other.hint));
+    }
+  }
+  return Done{};
+}
+
 Status CheckExperts(const Decoder& d) {
   const Experts& experts = d.experts;
   if (experts.count == 0) {
@@ -173,10 +197,13 @@ Status CheckExperts(const Decoder& d) {
     return BadInput("experts.shared_gate weights what shared experts make, and there are none",
                     "set network.experts.shared_ffn, or network.experts.shared_gate to false");
   }
-  return Done{};
+  return experts.layer == Experts::Layer::indexed ? CheckIndexed(d) : Status(Done{});
 }
 
 Status CheckExpertDivision(const Experts& experts, const Partition& p) {
+  if (experts.layer == Experts::Layer::indexed && p.etp > 1) {
+    return BadInput("indexed experts (network.experts.layer) are whole on each rank here", "set layout.etp to 1");
+  }
   if (experts.count % p.ep != 0) {
     return BadInput(fmt::format("expected experts.count ({}) to be a multiple of layout.ep ({})", experts.count, p.ep),
                     "choose a layout.ep that divides it");

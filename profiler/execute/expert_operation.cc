@@ -48,6 +48,15 @@ class ExpertBinder : RowOperands {
         Row{"experts_up.forward", &B::ProductForward},
         Row{"experts_up.input_gradient", &B::ProductInputGradient},
         Row{"experts_up.weight_gradient", &B::ProductWeightGradient},
+        Row{"experts_w1.forward", &B::ProductForward},
+        Row{"experts_w1.input_gradient", &B::ProductInputGradient},
+        Row{"experts_w1.weight_gradient", &B::ProductWeightGradient},
+        Row{"experts_w2.forward", &B::ProductForward},
+        Row{"experts_w2.input_gradient", &B::ProductInputGradient},
+        Row{"experts_w2.weight_gradient", &B::ProductWeightGradient},
+        Row{"experts_w3.forward", &B::ProductForward},
+        Row{"experts_w3.input_gradient", &B::ProductInputGradient},
+        Row{"experts_w3.weight_gradient", &B::ProductWeightGradient},
         Row{"experts_down.forward", &B::ProductForward},
         Row{"experts_down.input_gradient", &B::ProductInputGradient},
         Row{"experts_down.weight_gradient", &B::ProductWeightGradient},
@@ -69,6 +78,9 @@ class ExpertBinder : RowOperands {
         return (this->*row.bind)();
       }
     }
+    if (std::optional<Result<Operation>> indexed = BindIndexedExperts(*this)) {
+      return indexed;
+    }
     return BindRouter(*this);
   }
 
@@ -89,7 +101,13 @@ class ExpertBinder : RowOperands {
             .per_token = experts().per_token,
             .width = decoder_.hidden,
             .groups = SendsRows() ? 1 : place().groups,
-            .group = SendsRows() ? 0 : place().group};
+            .group = SendsRows() ? 0 : place().group,
+            .ones_only = experts().layer == Experts::Layer::indexed};
+  }
+
+  /// By the order of its rows.
+  kernels::Permutation PermutationFrom(const ConstTensor& order) const {
+    return PermutationOf(order.type.elements * PermutationOf(0).groups / experts().per_token);
   }
 
   Operation PermuteForward() const {
@@ -124,7 +142,7 @@ class ExpertBinder : RowOperands {
 
   Operation PermuteBackward() const {
     const ConstTensor rows = c_.Read(0), weights = c_.Read(1), order = c_.Read(2), places = c_.Read(3);
-    const kernels::Permutation permutation = PermutationOf(places.type.elements / PermutationOf(0).own_experts());
+    const kernels::Permutation permutation = PermutationFrom(order);
     const TensorType tokens{rows.type.dtype, permutation.tokens * permutation.width};
     return {{tokens, {weights.type.dtype, permutation.tokens * permutation.experts}},
             [=](Writes writes, const Queue& queue) {
@@ -134,8 +152,7 @@ class ExpertBinder : RowOperands {
 
   Operation UnpermuteForward() const {
     const ConstTensor rows = c_.Read(0), order = c_.Read(1);
-    const kernels::Permutation permutation =
-        PermutationOf(order.type.elements * PermutationOf(0).groups / experts().per_token);
+    const kernels::Permutation permutation = PermutationFrom(order);
     return {{{rows.type.dtype, permutation.tokens * permutation.width}},
             [=](Writes writes, const Queue& queue) { on::Unpermute(queue, permutation, rows, order, writes[0]); }};
   }
@@ -197,9 +214,10 @@ class ExpertBinder : RowOperands {
     return {{addends.front().type}, [=](Writes writes, const Queue& queue) { on::Add(queue, addends, writes[0]); }};
   }
 
-  static kernels::ExpertLinear LinearOf(const Parameter& weight) {
-    return {
-        .experts = weight.experts, .rows = 0, .in = weight.elements / weight.rows, .out = weight.rows / weight.experts};
+  kernels::ExpertLinear LinearOf(const Parameter& weight) const {
+    const bool is_last = weight.name == "experts_down" || weight.name == "experts_w2";
+    const std::int64_t in = is_last ? width() : decoder_.hidden;
+    return {.experts = weight.experts, .rows = 0, .in = in, .out = weight.elements / weight.experts / in};
   }
 
   /// What the tensor that is read says, when the operation runs.

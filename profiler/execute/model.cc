@@ -316,6 +316,9 @@ std::vector<Model::Rows> Model::RowsOf(const Weight& weight) const {
 /// by themselves, and the second one's columns.
 std::vector<Model::Rows> Model::RowsOfExperts(const Parameter& parameter) const {
   const auto& [group, groups, part, parts, shard, shards] = expert_place_;
+  if (parts == 1) {  // whole ones, one behind the other
+    return {{1, parameter.elements, group * parameter.elements, parameter.elements}};
+  }
   const std::int64_t rows = parameter.rows / parameter.experts, columns = parameter.elements / parameter.rows;
   const bool by_columns = parameter.name == "experts_down";
   const bool is_glu = !by_columns && decoder_.ffn_kind == Decoder::Ffn::glu;

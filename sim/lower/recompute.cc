@@ -243,28 +243,34 @@ Block SelectedAgain(Block block, const Recompute& recompute) {
   return block;
 }
 
-/// The weight of a matrix product without a bias; null for every other action. With a bias it is another operation.
+/// The weight of a matrix product without a bias; null for every other action. With a bias it is another operation, and
+/// so is a product of several experts.
 const Parameter* ProductsWeight(const Block& block, const Action& action) {
   const auto* calculate = std::get_if<Calculate>(&action);
   if (calculate == nullptr || !std::holds_alternative<Gemm>(calculate->op) || calculate->parameters.empty()) {
     return nullptr;
   }
   const Parameter& weight = block.parameters[calculate->parameters.front().index];
+  if (weight.experts > 0) {
+    return nullptr;
+  }
   const bool has_bias =
       std::ranges::find(block.parameters, weight.name + "_bias", &Parameter::name) != block.parameters.end();
   return has_bias ? nullptr : &weight;
 }
 
-bool IsOnTheList(const Action& action, bool scatters_again) {
+bool IsOnTheList(const Action& action, bool communicates_again) {
   const auto* calculate = std::get_if<Calculate>(&action);
   const auto* collective = std::get_if<Communicate>(&action);
+  const bool is_listed = collective != nullptr && (collective->kind == CollectiveKind::reduce_scatter ||
+                                                   collective->kind == CollectiveKind::all_to_all);
   return (calculate != nullptr && std::holds_alternative<Attention>(calculate->op)) ||
-         (collective != nullptr && collective->kind == CollectiveKind::reduce_scatter && !scatters_again);
+         (is_listed && !communicates_again);
 }
 
 /// Forward actions whose outputs are kept per operation, less what another one writes to later: a tensor-parallel sum,
 /// a bias behind it. A product in two parts, of own rows and of others', is one.
-std::vector<std::size_t> KeptPerOperation(const Block& block, bool scatters_again) {
+std::vector<std::size_t> KeptPerOperation(const Block& block, bool communicates_again) {
   std::vector<int> writers(block.tensors.size());
   std::vector<const Parameter*> written_by(block.tensors.size());
   for (const Action& action : block.forward) {
@@ -287,7 +293,7 @@ std::vector<std::size_t> KeptPerOperation(const Block& block, bool scatters_agai
     bool rewritten = false;
     ForEachTouch(block.forward[i],
                  [&](TensorId tensor, bool write) { rewritten = rewritten || (write && writers[tensor.index] > 1); });
-    if (!rewritten && (IsOnTheList(block.forward[i], scatters_again) || (weight != nullptr && odd))) {
+    if (!rewritten && (IsOnTheList(block.forward[i], communicates_again) || (weight != nullptr && odd))) {
       kept.push_back(i);
     }
   }
@@ -311,7 +317,7 @@ Block Recomputed(const Block& block, const Recompute& recompute) {
     case Recompute::Policy::every_n:
       return DoAgain(block, {0, block.forward.size(), false, {}, recompute.needed_only});
     case Recompute::Policy::per_op:
-      return DoAgain(block, {0, block.forward.size(), false, KeptPerOperation(block, recompute.reduce_scatter),
+      return DoAgain(block, {0, block.forward.size(), false, KeptPerOperation(block, recompute.collectives),
                              recompute.needed_only});
   }
   TIDEMARK_CHECK(false && "unknown policy");

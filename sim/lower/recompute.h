@@ -50,11 +50,13 @@ Block DoAgain(const Block& block, const DoneAgain& again);
 ///
 /// Per operation (per_op), all is done again but what torchtitan's list keeps (models/llama3/infra/parallelize.py,
 /// _op_sac_save_list; distributed/activation_checkpoint.py, _apply_op_sac, at 9810191b^): attention in one kernel,
-/// reduce-scatters, and of the matrix products the first, third, fifth, ... A product with a bias is another operation
-/// there (addmm) and not on the list. Nor, under torchtitan's spmd_types (its default in August 2026), are
-/// reduce-scatters, which torch.distributed then does in place (`reduce_scatter`). Nor is anything kept that is written
-/// to in place afterwards, by a sum over ranks or a bias. What is kept lives until its reader was done again; so does
-/// the output of the last product, which eager code holds although no gradient needs it.
+/// reduce-scatters, all-to-alls, and of the matrix products the first, third, fifth, ... A product with a bias is
+/// another operation there (addmm) and not on the list, and so is one of several experts (_grouped_mm). Nor, under
+/// torchtitan's spmd_types (its default in August 2026), are reduce-scatters and all-to-alls, which torch.distributed
+/// then does in place (`reduce_scatter`). Nor is anything kept that is written to in place afterwards, by a sum over
+/// ranks or a bias. What is kept lives until its reader was done again; so does the output of the last product, which
+/// eager code holds although no gradient needs it. Left out: that a router's choice is kept, 12 bytes for each expert
+/// of a token.
 Block Recomputed(const Block& block, const Recompute& recompute);
 
 }  // namespace tidemark

@@ -255,13 +255,17 @@ class Linter {
                       job_.layout.cp, job_.strategy),
           "use megatron or megatron-dist-opt, whose ring it is");
     }
-    if (ExpertsOf(job_.network) != nullptr && !strategy_.defaults.has_experts) {
+    if (const Experts* experts = ExpertsOf(job_.network);
+        experts != nullptr && strategy_.defaults.experts != experts->layer) {
+      const bool masked = experts->layer == Experts::Layer::masked;
       Add("experts-of-another-system", "note",
-          fmt::format(
-              "layers have the experts of Megatron-LM, which the system of {} computes in another way: what it saves, "
-              "and what a layer takes on its way, may be other bytes and times",
-              job_.strategy),
-          "use megatron or megatron-dist-opt, whose tables they are");
+          fmt::format("layers have the experts of {}, which the system of {} computes in another way: what it saves, "
+                      "and what a layer takes on its way, may be other bytes and times",
+                      masked ? "Megatron-LM" : "torchtitan", job_.strategy),
+          masked && strategy_.defaults.experts
+              ? "price torchtitan's: network.experts.layer=indexed and network.experts.router_fp32=true"
+              : fmt::format("use {}, whose tables they are",
+                            masked ? "megatron or megatron-dist-opt" : "fsdp2-scatter-each or another of FSDP2's"));
     }
     const std::int64_t bucket = strategy_.fixed_bucket == nullptr ? 0 : strategy_.fixed_bucket(job_);
     if (const std::int64_t parameters = RankParameters(job_); bucket > parameters) {

@@ -107,9 +107,11 @@ class IdleOptions {
       Add("recompute.needed_only changes nothing: nothing is computed again",
           "leave recompute.needed_only out, or set recompute.policy");
     }
-    if (recompute.reduce_scatter && !(recompute.policy == Recompute::Policy::per_op && job_.layout.sp)) {
-      Add("recompute.reduce_scatter changes nothing: it is for recompute.policy per_op where layout.sp scatters rows",
-          "leave recompute.reduce_scatter out");
+    const bool communicates = job_.layout.sp || job_.layout.ep > 1;
+    if (recompute.collectives && !(recompute.policy == Recompute::Policy::per_op && communicates)) {
+      Add("recompute.collectives changes nothing: it is for recompute.policy per_op where layers communicate "
+          "(layout.sp, layout.ep)",
+          "leave recompute.collectives out");
     }
     const auto selects = [&](const RecomputedPart& part) { return recompute.*part.selected; };
     if (recompute.policy != Recompute::Policy::selective) {

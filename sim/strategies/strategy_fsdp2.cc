@@ -104,6 +104,7 @@ Strategy Fsdp2(std::string name, std::string summary, Sync::When when, bool resh
   strategy.defaults.name = std::move(name);
   strategy.defaults.summary = std::move(summary);
   strategy.defaults.sp_with_tp = true;
+  strategy.defaults.experts = Experts::Layer::indexed;
   Axes& axes = strategy.defaults.axes;
   axes.sync.when = when;
   axes.sync.collective = CollectiveKind::reduce_scatter;

@@ -19,6 +19,7 @@ strategy: ddp-last
 
 SHARED = ("network.experts.shared_ffn=32", "network.experts.shared_gate=true")
 FP32_ROUTER = "network.experts.router_fp32=true"
+INDEXED = ("network.experts.layer=indexed", FP32_ROUTER)
 TWO_KERNELS = "buffers.fused_glu=false"
 
 
@@ -48,6 +49,19 @@ class Experts(ExecutedJob):
                         (SHARED[0],), (*SHARED, TWO_KERNELS), (*SHARED, "packing.gate_up=separate"),
                         ("network.dropout=0.1", *SHARED)):
             self.assert_executed(*changes, steps=1)
+
+    def test_torchtitans_layer(self):
+        for changes in ((), (TWO_KERNELS, SHARED[0]), ("strategy=fsdp2-scatter-each", "layout.dp=2"),
+                        ("strategy=fsdp2-scatter-each", "layout.dp=2", "recompute.policy=per_op"),
+                        ("strategy=fsdp2-scatter-each", "layout.dp=8", "micro_batch_size=1"),  # more ranks than experts
+                        ("strategy=hsdp", "layout.dp=4", "shard.replicas=2", "recompute.policy=full"),
+                        ("strategy=fsdp2-keep-all", "layout.pp=2", "layout.dp=2"), ("strategy=megatron", "layout.cp=2"),
+                        ("strategy=megatron", "layout.dp=2", "layout.ep=2"),
+                        ("strategy=megatron", "layout.dp=2", "layout.ep=2", "recompute.policy=per_op", SHARED[0]),
+                        ("strategy=megatron-dist-opt", "layout.dp=4", "layout.ep=2", TWO_KERNELS),
+                        ("strategy=ddp-last", "layout.dp=2", "network.experts.dense_layers=1", "recompute.policy=selective",
+                         "recompute.feed_forward=true")):
+            self.assert_executed(*INDEXED, *changes, steps=2)
 
     def test_layers_before_them_that_have_none(self):
         """Under strategies of every system, where a stage has layers of both kinds and where it has those of one."""

@@ -5,10 +5,10 @@
     tests/gpu/torchtitan_rehearsal.py TORCHTITAN [--file FILE] [--case NAME] [--config CONFIG]
 
 TORCHTITAN is a checkout of https://github.com/pytorch/torchtitan whose requirements are installed, PyTorch among them.
-Each case of FILE is three steps of llama3_8b with the case's fields, as torchtitan's trainer runs them, on rank 0 of as
-many as the case has; its peak is that of the third step. With --config one case's config is saved there as torchtitan
+Each case of FILE is three steps of a config of torchtitan's (family.name) with the case's fields, as
+torchtitan's trainer runs them, on rank 0 of as many as the case has; its peak is that of the third step. With --config one case's config is saved there as torchtitan
 saves it, and nothing runs. What is not torchtitan's: flash attention and fused RMSNorm, which allocate what CUDA's do
-(judge/stand_in.py), tokens, which are empty, and collectives, which do nothing.
+(judge/stand_in.py), casts that autocast would make, tokens, which are empty, and collectives, which do nothing.
 """
 
 import argparse
@@ -25,14 +25,15 @@ STEPS = 3
 
 def configured(case):
     """torchtitan's config of a case."""
-    from torchtitan.distributed.activation_checkpoint import FullAC
+    from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC
 
-    config = importlib.import_module("torchtitan.models.llama3.config_registry").llama3_8b()
+    family, name = case["config"].split(".")
+    config = getattr(importlib.import_module(f"torchtitan.models.{family}.config_registry"), name)()
     for path, value in case["set"].items():
         section, field = path.split(".")
         setattr(getattr(config, section), field, value)
-    if case["recompute"] != "selective":
-        config.activation_checkpoint = {"full": FullAC.Config(), "none": None}[case["recompute"]]
+    policies = {"full": FullAC.Config(), "selective": SelectiveAC.Config(), "none": None}
+    config.activation_checkpoint = policies[case["recompute"]]
     if case["loss"] == "dense":
         config.loss = config.loss.loss_fn
     return config
@@ -63,11 +64,32 @@ def flash_attention(self, q_TNH, k_TNH, v_TNH, **options):
     return mixed.transpose(1, 2).squeeze(0)
 
 
+class WideGate:
+    """In place of autocast, which a CPU has none of in fp32: a router casts its gate's input and weight."""
+
+    def __init__(self, *_, **__):
+        pass
+
+    def __enter__(self):
+        import torch.nn.functional
+
+        self.linear = torch.nn.functional.linear
+        torch.nn.functional.linear = lambda x, weight, bias=None: self.linear(x.float(), weight.float(), bias)
+
+    def __exit__(self, *_):
+        import torch.nn.functional
+
+        torch.nn.functional.linear = self.linear
+
+
 def stand_in_for_kernels():
     import torch.nn.functional
     from judge.stand_in import fused_norm
     from torchtitan.models.common.attention import FlexAttention
+    from torchtitan.protocols.module import Module
 
+    torch.autocast = WideGate
+    Module._init_self_parameters = lambda self: None  # it asks for numbers
     FlexAttention.forward = flash_attention
     torch.nn.functional.rms_norm = lambda x, shape, weight=None, eps=None: fused_norm(x, weight)
 
@@ -83,6 +105,8 @@ def built(config, dims):
     model = spec.parallelize_fn(model, parallel_dims=dims, training=config.training, parallelism=config.parallelism,
                                 compile_config=config.compile, ac_config=config.activation_checkpoint, dump_folder="")
     model.to_empty(device="cpu")
+    with torch.no_grad():
+        model.init_weights()
     model.train()
     loss = config.loss.build(compile_config=config.compile)
     if isinstance(loss, ChunkedLossWrapper):

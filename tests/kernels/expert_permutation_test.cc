@@ -42,6 +42,25 @@ TEST(ExpertPermutation, SortsByExpertAndThenByToken) {
             (std::vector<unsigned char>{1, 0, 1, 0, 0, 0, 1, 1, 0, 0, 1, 1}));
 }
 
+TEST(ExpertPermutation, NeedsThePlacesOfItsOnesAlone) {
+  Permutation ones = kOp;
+  ones.ones_only = true;
+  const Numbers tokens = Numbers::Random({DType::fp32, 6}, 1), weights = Numbers::Random({DType::fp32, 12}, 2);
+  const PermutationTypes types = PermutationOutputs(ones, DType::fp32, DType::fp32, DType::int64);
+  Numbers rows(types.rows), row_weights(types.row_weights), order(types.token_order), places(types.places),
+      counts(types.counts);
+  Permute(ones, tokens, weights, Mask(), {rows, row_weights, order, places, counts});
+  EXPECT_EQ(places.integers(), (std::vector<std::int64_t>{0, 2, 6, 7, 10, 11}));
+  const Moved all(tokens, weights, DType::int64);
+  EXPECT_EQ(rows.values(), all.rows.values());
+  Numbers d_tokens(tokens.type()), d_weights(weights.type()), d_tokens_of_all(tokens.type()),
+      d_weights_of_all(weights.type());
+  PermuteBackward(ones, rows, row_weights, order, places, d_tokens, d_weights);
+  PermuteBackward(kOp, rows, row_weights, order, all.places, d_tokens_of_all, d_weights_of_all);
+  EXPECT_EQ(d_tokens.values(), d_tokens_of_all.values());
+  EXPECT_EQ(d_weights.values(), d_weights_of_all.values());
+}
+
 TEST(ExpertPermutation, ComesBackAsTheSumOfATokensRows) {
   const Numbers tokens(DType::fp32, {1, 2, 3, 4, 5, 6}), weights = Numbers::Random({DType::fp32, 12}, 1);
   Moved moved(tokens, weights, DType::int64);

@@ -135,7 +135,7 @@ TEST(ConfigTorchtitanSaved, TensorParallelRanksScatterTheResidualStreamUnlessTol
   const std::string degree = "\"tensor_parallel_degree\": 1";
   const Settings four = Read(degree, "\"tensor_parallel_degree\": 4");
   EXPECT_EQ(TextOf(four, "layout.sp"), "true");
-  EXPECT_EQ(TextOf(four, "recompute.reduce_scatter"), "true");  // by spmd_types
+  EXPECT_EQ(TextOf(four, "recompute.collectives"), "true");  // by spmd_types
   std::string text = With(degree, "\"tensor_parallel_degree\": 4");
   const std::string scattered = "\"enable_sequence_parallel\": true";
   text.replace(text.find(scattered), scattered.size(), "\"enable_sequence_parallel\": false");
@@ -155,12 +155,13 @@ TEST(ConfigTorchtitanSaved, TheOptimizersStateMayBeNarrow) {
   EXPECT_THAT(Refusal(numbers, "\"amsgrad\": true"), HasSubstr("optimizer_kwargs.amsgrad"));
 }
 
-// Modules of other kinds are told by their fields: quantized products, experts, latent attention, windows.
+// Modules of other kinds are told by their fields: quantized products, latent attention, windows.
 TEST(ConfigTorchtitanSaved, OtherModulesAreRefusedByName) {
   EXPECT_THAT(
       Refusal("\"in_features\": 4096, \"out_features\": 6144", "\"recipe\": \"rowwise\", \"in_features\": 4096"),
       HasSubstr("model_spec.model.layers[0].attention.qkv_linear.wqkv.recipe: belongs to a kind of module"));
-  EXPECT_THAT(Refusal("\"moe\": null", "\"moe\": {\"num_experts\": 8}"), HasSubstr("layers with experts"));
+  EXPECT_THAT(Refusal("\"moe\": null", "\"moe\": {\"num_experts\": 8}"),
+              HasSubstr("layers[0].moe.router: expected a module, found nothing"));
   EXPECT_THAT(Refusal("\"qk_norm\": null", "\"kv_lora_rank\": 512"), HasSubstr("multi-latent attention"));
   EXPECT_THAT(Refusal("\"block_size\": 128, \"kernel_options\": {}", "\"window_size\": [512, 0]"),
               HasSubstr("sliding windows"));
@@ -201,7 +202,7 @@ TEST(ConfigTorchtitanSaved, TheCommandLineSaysWhatTheFileWouldSay) {
   const Settings again = Read(degree, "\"tensor_parallel_degree\": 2", {"layout.dp=8", "recompute.policy=per_op"});
   for (const Settings* each : {&file, &said, &again}) {
     EXPECT_EQ(TextOf(*each, "layout.sp"), "true");
-    EXPECT_EQ(TextOf(*each, "recompute.reduce_scatter"), "true");
+    EXPECT_EQ(TextOf(*each, "recompute.collectives"), "true");
     EXPECT_EQ(TextOf(*each, "buffers.fused_rope"), "(nothing)");
   }
   EXPECT_EQ(

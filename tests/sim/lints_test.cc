@@ -177,13 +177,15 @@ TEST(Lints, ARingThatTheStrategysSystemHasNotIsPointedOut) {
 }
 
 TEST(Lints, ExpertsThatTheStrategysSystemComputesOtherwiseArePointedOut) {
-  for (const char* strategy : {"megatron", "ddp-last"}) {
-    Job job = OracleJob(strategy, 4);
-    EXPECT_FALSE(Has(job, "experts-of-another-system"));
-    auto& experts = std::get<Decoder>(job.network.shape).experts;
-    experts.count = 8;
-    experts.ffn = 512;
-    EXPECT_EQ(Has(job, "experts-of-another-system"), job.strategy != "megatron");
+  using enum Experts::Layer;
+  for (const Experts::Layer layer : {masked, indexed}) {
+    for (const char* strategy : {"megatron", "ddp-last", "fsdp2-defer"}) {
+      Job job = OracleJob(strategy, 4);
+      EXPECT_FALSE(Has(job, "experts-of-another-system"));
+      std::get<Decoder>(job.network.shape).experts = {.count = 8, .ffn = 512, .router_fp32 = true, .layer = layer};
+      const bool own = layer == masked ? job.strategy == "megatron" : job.strategy == "fsdp2-defer";
+      EXPECT_EQ(Has(job, "experts-of-another-system"), !own) << strategy;
+    }
   }
 }
 

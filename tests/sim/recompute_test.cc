@@ -120,7 +120,7 @@ TEST(RecomputePerOp, MayDoReduceScattersAgain) {
   job.layout.tp = 2;
   job.layout.sp = true;
   const std::int64_t kept = SavedPerLayer(job);
-  job.axes.recompute.reduce_scatter = true;
+  job.axes.recompute.collectives = true;
   EXPECT_EQ(SavedPerLayer(job), kept - 2 * kT / 2);
 }
 

@@ -32,6 +32,9 @@ void EachPermutation(Body body) {
     EachDType([&](DType dtype) {
       body(op, dtype, dtype, DType::int64);
       body(op, dtype, StatisticsOf(dtype), DType::u8);
+      Permutation ones = op;
+      ones.ones_only = true;
+      body(ones, dtype, StatisticsOf(dtype), DType::int64);
     });
   }
 }

@@ -45,6 +45,13 @@ Job WithExperts(const Laid& laid) {
   return job;
 }
 
+Job Indexed(const Laid& laid) {
+  Job job = WithExperts(laid);
+  ExpertsIn(job).layer = Experts::Layer::indexed;
+  ExpertsIn(job).router_fp32 = true;
+  return job;
+}
+
 const std::vector<Laid> kLaid = {
     {.dp = 2, .ep = 2},
     {.dp = 4, .ep = 2},
@@ -88,6 +95,20 @@ TEST_P(ExpertParallel, RanksHaveEachNumberOfAnExpertOnceForEachThatSharesIt) {
   }
 }
 
+// Each has its experts whole, one behind the other.
+TEST(IndexedExperts, AreDividedOneByOne) {
+  Job job = Indexed({.dp = 4, .ep = 2});
+  for (const char* name : {"layer.experts_w1", "layer.experts_w2", "layer.experts_w3"}) {
+    for (std::int64_t rank = 0; rank < 4; ++rank) {
+      const Model model = ModelAt(job, rank);
+      const std::vector<std::int64_t> places = model.PlacesOf(*model.WeightOf(name));
+      ASSERT_EQ(places.size(), 2U * 48 * 64) << name;
+      EXPECT_EQ(places.front(), rank % 2 * 2 * 48 * 64) << name << " of rank " << rank;
+      EXPECT_EQ(places.back() - places.front(), 2 * 48 * 64 - 1);
+    }
+  }
+}
+
 /// Of a step by kernels of this kind, with those of the processor that has all samples and experts.
 void ExpectGradientsOfOneRank(const Job& job, kernels::Queue::Kind kind) {
   const std::vector<RunOutcome> ranks = RanOwnPrograms(job, 1, Exact(), kind);
@@ -103,6 +124,20 @@ TEST_P(ExpertParallel, GradientsAreThoseOfOneRankThatHasAllExperts) {
     ExpertsIn(job).dispatcher = dispatcher;
     ExpectGradientsOfOneRank(job, kernels::Queue::Kind::cpu);
     ExpectGradientsOfOneRank(job, kernels::Queue::Kind::host);
+  }
+}
+
+TEST(IndexedExperts, HaveTheGradientsOfOneRankThatHasThemAll) {
+  for (const Laid& laid : {Laid{.dp = 1}, Laid{.dp = 2, .ep = 2}, Laid{.dp = 4, .ep = 2}, Laid{.cp = 2, .ep = 2},
+                           Laid{.tp = 2, .ep = 2, .etp = 1}, Laid{.dp = 2, .strategy = "fsdp2-scatter-each"},
+                           Laid{.dp = 4, .strategy = "hsdp", .replicas = 2}}) {
+    for (const bool fused : {false, true}) {
+      Job job = Indexed(laid);
+      job.axes.buffers.fused_glu = fused;
+      ExpertsIn(job).shared_ffn = fused ? 32 : 0;
+      ExpectGradientsOfOneRank(job, kernels::Queue::Kind::cpu);
+      ExpectGradientsOfOneRank(job, kernels::Queue::Kind::host);
+    }
   }
 }
 
