@@ -6,12 +6,20 @@
 namespace tidemark {
 namespace {
 
-/// What a buffer of so many elements holds. One that is no multiple is not rounded up, as those of frozen parameters.
-std::vector<Holding> HoldsOne(const std::optional<Holding>& as, const std::string& parameter, std::int64_t elements) {
-  if (!as) {
+/// What a buffer of so many elements holds: a parameter as its name says, padded where it has fewer, or a part of it. A
+/// part that is no multiple is not rounded up, as those of frozen parameters.
+std::vector<Holding> HoldsOne(const std::optional<Holding>& as, const std::string& parameter, std::int64_t elements,
+                              std::int64_t whole) {
+  if (!as && elements <= whole) {
     return {};
   }
-  Holding holding = *as;
+  Holding holding;
+  if (as) {
+    holding = *as;
+  } else {
+    holding.frozen = true;
+    holding.multiple = elements;
+  }
   holding.of = {{parameter}};
   holding.multiple = elements % holding.multiple == 0 ? holding.multiple : 1;
   return {holding};
@@ -37,7 +45,7 @@ void ParameterTable::Declare(Role& role, const std::string& what, Category categ
                                                                         resident,
                                                                         kept,
                                                                         {},
-                                                                        HoldsOne(as, name, elements)}));
+                                                                        HoldsOne(as, name, elements, parameter.elements)}));
     }
   }
 }

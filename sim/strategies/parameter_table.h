@@ -29,7 +29,7 @@ class ParameterTable {
   void Declare(Role& role, const std::string& what, Category category, DType dtype, Of of, bool stays) {
     Declare(role, what, category, dtype, of, stays, stays);
   }
-  /// `as`: how a buffer holds its parameter; nothing: whole, and nothing else.
+  /// `as`: how a buffer holds its parameter; nothing: whole, and behind it padding where the buffer is larger.
   void Declare(Role& role, const std::string& what, Category category, DType dtype, const Elements& elements_of,
                bool resident, bool kept, const std::optional<Holding>& as = {});
   /// Slices of other buffers: `where` tells which one of which. Only what is trained.

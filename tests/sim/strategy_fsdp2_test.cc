@@ -117,10 +117,10 @@ TEST(Fsdp2, RowsThatDoNotDivideArePaddedToTheGroup) {
   job.layout.dp = 3;
   const Result<StepProgram> step = Lower(job, StepKind::steady);
   ASSERT_TRUE(step.ok());
-  std::int64_t shards = 0;
+  std::int64_t shards = 0, unsharded = 0;
   for (const Buffer& buffer : step->roles.front().buffers) {
-    if (buffer.resident && buffer.category == Category::parameter) {
-      shards += buffer.elements * buffer.count();
+    if (buffer.category == Category::parameter) {
+      (buffer.resident ? shards : unsharded) += buffer.elements * buffer.count();
     }
   }
   // Rows of dimension 0 padded to multiples of 3, times columns, over 3 ranks: the vocabulary 32000 -> 32001 (embedding
@@ -128,6 +128,7 @@ TEST(Fsdp2, RowsThatDoNotDivideArePaddedToTheGroup) {
   const std::int64_t ends = 2 * 32001 * 1024 + 1026;
   const std::int64_t layer = 2 * 1026 + 2 * 1026 * 1024 + 2 * 258 * 1024 + 5634 * 1024 + 1026 * 2816;
   EXPECT_EQ(shards, (ends + 4 * layer) / 3);
+  EXPECT_EQ(unsharded, ends + 4 * layer) << "FSDPParam.init_all_gather_outputs";
 }
 
 TEST(Fsdp2, ATiedHeadJoinsTheEmbeddingsUnitAndIsStoredOnce) {

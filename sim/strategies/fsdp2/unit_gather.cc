@@ -27,7 +27,9 @@ UnitGather::UnitGather(Role& role, const Units& units, GroupId group)
                         units.Sizes(padded, units.shards), false, false, units.Holds(Parts::own, true, false));
   gathered_buffer_ = role.PerBlock("gathered", Category::bucket, precision_.params, copy_in_stream_,
                                    units.Sizes(padded, 1), false, false, units.Holds(Parts::all, true, false));
-  unsharded_.Declare(role, "unsharded", Category::parameter, precision_.params, ParameterTable::Of::all, false);
+  unsharded_.Declare(
+      role, "unsharded", Category::parameter, precision_.params,
+      [&](const Parameter& parameter) { return units.PaddedOf(parameter); }, false, false);
   if (units.shards == 1 && Casts()) {
     cast_alone_.Declare(role, "cast", Category::bucket, precision_.params, ParameterTable::Of::all, false);
   }

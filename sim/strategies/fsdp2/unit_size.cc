@@ -28,7 +28,9 @@ std::vector<std::int64_t> Units::Sizes(std::int64_t UnitSize::*member, std::int6
   return all;
 }
 
-std::int64_t Units::ShardOf(const Parameter& parameter) const { return Padded(parameter, shards) / shards; }
+std::int64_t Units::PaddedOf(const Parameter& parameter) const { return Padded(parameter, shards); }
+
+std::int64_t Units::ShardOf(const Parameter& parameter) const { return PaddedOf(parameter) / shards; }
 
 std::vector<std::int64_t> Units::ShardsOf(const Role& role, std::int64_t position) const {
   std::vector<std::int64_t> elements;

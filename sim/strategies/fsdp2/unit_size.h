@@ -32,7 +32,8 @@ struct Units {
   /// The last one.
   bool Closes(std::int64_t position) const { return !(tied && position == 0) && SizeAt(position).elements > 0; }
 
-  /// Elements of this rank's shard of one parameter.
+  /// Elements of one parameter with its padding, and of this rank's shard of it.
+  std::int64_t PaddedOf(const Parameter& parameter) const;
   std::int64_t ShardOf(const Parameter& parameter) const;
   /// Elements of this rank's shards of what is trained of the unit that begins at `position`, by parameter.
   std::vector<std::int64_t> ShardsOf(const Role& role, std::int64_t position) const;
