@@ -115,15 +115,24 @@ class Saved : TorchtitanJob {
 
   /// Of the file's own network.
   Status ReadExperts() {
+    constexpr std::string_view kTp = "parallelism.tensor_parallel_degree", kEp = "parallelism.expert_parallel_degree";
     if (!settings_.contains("network.experts.count")) {
       return Done{};
     }
-    if (Said("layout.tp") != "1") {
-      return fields_.Refuse("parallelism.tensor_parallel_degree", "1",
-                            "experts beside tensor-parallel ranks are not supported by this version",
-                            "price one rank of them: --set layout.tp=1");
+    const char* beside = "experts beside tensor-parallel ranks are not supported by this version";
+    const char* hint = "price it without them: --set layout.tp=1";
+    if (const ConfigValue* given = Find(given_, "layout.tp")) {
+      return given->text == "1" ? Status(Done{}) : ErrorAt(*given, "layout.tp", beside, hint);
     }
-    settings_["layout.ep"] = fields_.Value("parallelism.expert_parallel_degree", "1");
+    TIDEMARK_ASSIGN(const std::int64_t tp, fields_.Whole(kTp, 1));
+    if (tp > 1) {
+      return fields_.Refuse(kTp, "1", beside, hint);
+    }
+    TIDEMARK_ASSIGN(const std::int64_t ep, fields_.Whole(kEp, 1));
+    if (ep > 1 && !Speaks(given_, "layout.ep")) {
+      return fields_.Refuse(kEp, "1", "experts on several ranks are not supported by this version under FSDP2",
+                            "price all experts on each rank: --set layout.ep=1");
+    }
     return Done{};
   }
 
@@ -276,11 +285,10 @@ Result<Settings> Read(const ConfigValue& root, const Settings& given) {
 }  // namespace
 
 ConfigFormat ConfigTorchtitanSaved() {
-  return {
-      "torchtitan-saved",
-      "what torchtitan saves of its config (JSON, debug.save_config_file, since February 2026): Llama 3, dense Qwen3; "
-      "layout.dp comes from --set where ranks are not counted, and it names no machine: h100-sxm-80gb is assumed",
-      &Recognises, &Read};
+  return {"torchtitan-saved",
+          "what torchtitan saves of its config (JSON, debug.save_config_file, since February 2026): Llama 3, Qwen3; "
+          "layout.dp comes from --set where ranks are not counted, and it names no machine: h100-sxm-80gb is assumed",
+          &Recognises, &Read};
 }
 
 }  // namespace tidemark

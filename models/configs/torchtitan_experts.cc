@@ -5,6 +5,8 @@
 
 #include <string_view>
 
+#include "models/network/network.h"
+
 namespace tidemark {
 namespace {
 
@@ -19,17 +21,17 @@ constexpr std::string_view kOfRouter[] = {"num_experts",        "gate",        "
 
 }  // namespace
 
-Result<TorchtitanExperts> ReadTorchtitanExperts(const TorchtitanModule& of, std::int64_t hidden) {
-  TorchtitanExperts experts;
+Result<SavedExperts> ReadSavedExperts(const TorchtitanModule& of, std::int64_t hidden) {
+  SavedExperts experts;
   TIDEMARK_ASSIGN(const TorchtitanModule moe, of.At("moe", kOfExperts));
-  TIDEMARK_ASSIGN(experts.count, moe.Whole("num_experts"));
+  TIDEMARK_ASSIGN(experts.count, moe.Whole("num_experts", Experts::kMost));
   TIDEMARK_ASSIGN(const TorchtitanModule router, moe.At("router", kOfRouter));
-  TIDEMARK_ASSIGN(experts.per_token, router.WholeOr("top_k", 1));
+  TIDEMARK_ASSIGN(experts.per_token, router.Whole("top_k", experts.count));
   TIDEMARK_TRY(router.CheckWhole("num_experts", experts.count));
   TIDEMARK_TRY(router.CheckLinear("gate", hidden, experts.count));
   TIDEMARK_ASSIGN(const TorchtitanModule routed, moe.At("routed_experts", kOfRouted));
   TIDEMARK_ASSIGN(const TorchtitanModule inner, routed.At("inner_experts", kOfInner));
-  TIDEMARK_ASSIGN(experts.ffn, inner.Whole("hidden_dim"));
+  TIDEMARK_ASSIGN(experts.ffn, inner.Whole("hidden_dim", Decoder::kMostFfn));
   TIDEMARK_TRY(inner.CheckWhole("dim", hidden));
   TIDEMARK_TRY(inner.CheckWhole("num_experts", experts.count));
   const ConfigValue* dispatcher = routed.value().Find("token_dispatcher");

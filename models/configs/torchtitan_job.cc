@@ -133,11 +133,17 @@ Status TorchtitanJob::RefuseForcedShapes(const std::string& path) const {
   if (shapes != nullptr && shapes->kind != ConfigValue::Kind::list) {
     return ErrorAt(*shapes, path, fmt::format("expected a list of names, found {}", Describe(*shapes)), "[] for none");
   }
+  constexpr std::string_view kGate = "moe.router.gate";
+  const bool has_experts = settings_.contains("network.experts.count");
   for (const ConfigValue& name : shapes == nullptr ? std::vector<ConfigValue>() : shapes->items) {
-    if (name.text != "moe.router.gate") {
+    if (name.text != kGate) {
       return ErrorAt(*shapes, path, "products that are done again by their shapes are not supported by this version",
-                     "set it to [] to price what torchtitan's list keeps");
+                     fmt::format("set it to [\"{}\"] to price what torchtitan's list keeps", kGate));
     }
+  }
+  if (has_experts && shapes != nullptr && shapes->items.empty()) {
+    return ErrorAt(*shapes, path, "routers whose gate's output is kept are not supported by this version",
+                   fmt::format("set it to [\"{}\"], the default", kGate));
   }
   return Done{};
 }

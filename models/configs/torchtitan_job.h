@@ -38,7 +38,7 @@ class TorchtitanJob {
   /// done again.
   Status ReadCompiling();
 
-  /// Products that are done again by their shapes, but for a router's, which a dense network has not.
+  /// Products that are done again by their shapes, but for a router's gate, which of a network with experts must be.
   Status RefuseForcedShapes(const std::string& path) const;
   /// More than one flush of a pipeline of so many microbatches, which the field at `path` asks for.
   Status RefuseFlushes(std::string_view path, std::int64_t flushes, std::int64_t microbatches) const;

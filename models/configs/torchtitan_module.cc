@@ -8,6 +8,7 @@
 
 #include "models/configs/field.h"
 #include "models/configs/translation.h"
+#include "models/network/network.h"
 
 namespace tidemark {
 namespace {
@@ -28,9 +29,12 @@ bool TorchtitanModule::Has(std::string_view key) const {
   return found != nullptr && !found->is_null();
 }
 
-bool TorchtitanModule::Is(std::string_view key, std::string_view text) const {
+Result<bool> TorchtitanModule::IsTrue(std::string_view key) const {
   const ConfigValue* found = value_.Find(key);
-  return found != nullptr && IsSameValue(found->text, text);
+  if (!Has(key)) {
+    return false;
+  }
+  return Truth{}.Read(*found).At(fmt::format("{}: {}", found->where, PathOf(key)));
 }
 
 Error TorchtitanModule::Refuse(std::string_view key, std::string message, std::string hint) const {
@@ -62,12 +66,12 @@ Result<TorchtitanModule> TorchtitanModule::At(std::string_view key, std::span<co
   return module;
 }
 
-Result<std::int64_t> TorchtitanModule::Whole(std::string_view key) const {
+Result<std::int64_t> TorchtitanModule::Whole(std::string_view key, std::int64_t most) const {
   const ConfigValue* found = value_.Find(key);
   if (found == nullptr || found->is_null()) {
     return Refuse(key, "expected a whole number, found nothing");
   }
-  return WholeNumber{1, std::int64_t{1} << 40}.Read(*found).At(fmt::format("{}: {}", found->where, PathOf(key)));
+  return WholeNumber{1, most}.Read(*found).At(fmt::format("{}: {}", found->where, PathOf(key)));
 }
 
 Result<std::int64_t> TorchtitanModule::WholeOr(std::string_view key, std::int64_t absent) const {
@@ -91,7 +95,7 @@ Result<bool> TorchtitanModule::Linear(std::string_view key, std::int64_t in, std
         key, fmt::format("expected {} inputs and {} outputs, as the rest of the network has it, found {} and {}", in,
                          out, inputs, outputs));
   }
-  return linear.Is("bias", "true");
+  return linear.IsTrue("bias");
 }
 
 Status TorchtitanModule::CheckLinear(std::string_view key, std::int64_t in, std::int64_t out) const {
@@ -105,7 +109,8 @@ Status TorchtitanModule::CheckLinear(std::string_view key, std::int64_t in, std:
 Status TorchtitanModule::CheckNorm(std::string_view key, std::int64_t width) const {
   TIDEMARK_ASSIGN(const TorchtitanModule norm, At(key, kOfNorm));
   TIDEMARK_ASSIGN(const std::int64_t found, norm.Whole("normalized_shape"));
-  if (found != width || norm.Is("elementwise_affine", "false")) {
+  TIDEMARK_ASSIGN(const bool weighted, norm.IsTrue("elementwise_affine"));
+  if (found != width || (norm.Has("elementwise_affine") && !weighted)) {
     return Refuse(key, fmt::format("expected a norm of {} numbers with a weight", width));
   }
   return Done{};
@@ -114,7 +119,7 @@ Status TorchtitanModule::CheckNorm(std::string_view key, std::int64_t width) con
 Result<std::int64_t> TorchtitanModule::FeedForwardWidth(std::string_view key, std::int64_t hidden) const {
   TIDEMARK_ASSIGN(const TorchtitanModule ffn, At(key, kOfFeedForward));
   TIDEMARK_ASSIGN(const TorchtitanModule first, ffn.At("w1", kOfLinear));
-  TIDEMARK_ASSIGN(const std::int64_t width, first.Whole("out_features"));
+  TIDEMARK_ASSIGN(const std::int64_t width, first.Whole("out_features", Decoder::kMostFfn));
   TIDEMARK_TRY(ffn.CheckLinear("w1", hidden, width));
   TIDEMARK_TRY(ffn.CheckLinear("w2", width, hidden));
   TIDEMARK_TRY(ffn.CheckLinear("w3", hidden, width));

@@ -22,7 +22,8 @@ class TorchtitanModule {
   std::string PathOf(std::string_view key) const;
   /// Whether the field is there, and not null.
   bool Has(std::string_view key) const;
-  bool Is(std::string_view key, std::string_view text) const;
+  /// False of a field that is not there, or null.
+  Result<bool> IsTrue(std::string_view key) const;
 
   /// Of a field, or of the module where it has none such. Without a hint: to name a network instead.
   Error Refuse(std::string_view key, std::string message, std::string hint = "") const;
@@ -31,7 +32,7 @@ class TorchtitanModule {
   Status Check(std::span<const std::string_view> known) const;
 
   Result<TorchtitanModule> At(std::string_view key, std::span<const std::string_view> known) const;
-  Result<std::int64_t> Whole(std::string_view key) const;
+  Result<std::int64_t> Whole(std::string_view key, std::int64_t most = std::int64_t{1} << 40) const;
   Result<std::int64_t> WholeOr(std::string_view key, std::int64_t absent) const;
   /// Fails where the field is there and says another number.
   Status CheckWhole(std::string_view key, std::int64_t expected) const;

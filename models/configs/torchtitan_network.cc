@@ -30,13 +30,17 @@ constexpr std::string_view kOfEmbedding[] = {"num_embeddings", "embedding_dim"};
 struct Layer {
   std::int64_t heads = 0, kv_heads = 0, head_size = 0, ffn = 0;
   bool qk_norm = false, packed = false, bias = false;
-  TorchtitanExperts experts;  ///< of none: a dense layer
+  SavedExperts experts;  ///< of none: a dense layer
   friend bool operator==(const Layer&, const Layer&) = default;
 };
 
 Status ReadProjections(const TorchtitanModule& attention, std::int64_t hidden, Layer& layer) {
   TIDEMARK_ASSIGN(const TorchtitanModule projections, attention.At("qkv_linear", kOfProjections));
   TIDEMARK_ASSIGN(layer.head_size, projections.Whole("head_dim"));
+  TIDEMARK_TRY(projections.CheckWhole("n_heads", layer.heads));
+  TIDEMARK_TRY(projections.CheckWhole("n_kv_heads", layer.kv_heads));
+  TIDEMARK_TRY(attention.CheckWhole("head_dim", layer.head_size));
+  TIDEMARK_TRY(attention.CheckWhole("dim", hidden));
   layer.packed = projections.Has("wqkv");
   const std::int64_t q = layer.heads * layer.head_size, kv = layer.kv_heads * layer.head_size;
   if (layer.packed) {
@@ -81,8 +85,11 @@ Result<Layer> ReadLayer(const TorchtitanModule& module, std::int64_t hidden) {
   TIDEMARK_TRY(module.Check(kOfLayer));
   Layer layer;
   TIDEMARK_TRY(ReadAttention(module, hidden, layer));
+  if (module.Has("moe") && module.Has("feed_forward")) {
+    return module.Refuse("feed_forward", "stands beside moe: expected one of the two, and null for the other");
+  }
   if (module.Has("moe")) {
-    TIDEMARK_ASSIGN(layer.experts, ReadTorchtitanExperts(module, hidden));
+    TIDEMARK_ASSIGN(layer.experts, ReadSavedExperts(module, hidden));
   } else {
     TIDEMARK_ASSIGN(layer.ffn, module.FeedForwardWidth("feed_forward", hidden));
   }
@@ -125,6 +132,7 @@ Status ReadTorchtitanNetwork(const ConfigValue& spec, Settings& settings) {
                         fmt::format("expected {} rows of {}, found {} of {}", vocabulary, hidden, rows, width));
   }
   TIDEMARK_TRY(model.CheckNorm("norm", hidden));
+  TIDEMARK_ASSIGN(const bool tied, model.IsTrue("enable_weight_tying"));
   const auto word = [&](std::string_view key) {
     const ConfigValue* found = spec.Find(key);
     return found == nullptr ? std::string() : found->text;
@@ -140,7 +148,7 @@ Status ReadTorchtitanNetwork(const ConfigValue& spec, Settings& settings) {
       {"network.vocabulary", std::to_string(vocabulary)},
       {"network.qk_norm", truth(first.qk_norm)},
       {"network.qkv_bias", truth(first.bias)},
-      {"network.tied_embeddings", truth(model.Is("enable_weight_tying", "true"))},
+      {"network.tied_embeddings", truth(tied)},
       {"packing.qkv", first.packed ? "packed" : "separate"},
   };
   const auto& [count, per_token, width_of_each, shared] = first.experts;
@@ -150,7 +158,7 @@ Status ReadTorchtitanNetwork(const ConfigValue& spec, Settings& settings) {
                              {"network.experts.ffn", std::to_string(width_of_each)},
                              {"network.experts.shared_ffn", std::to_string(shared)},
                              {"network.experts.router_fp32", "true"},
-                             {"network.experts.layer", "indexed"}});
+                             {"network.experts.layer", "torchtitan"}});
   } else {
     said.emplace_back("network.ffn", std::to_string(first.ffn));
   }

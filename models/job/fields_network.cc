@@ -125,7 +125,7 @@ void AddExpertFields(std::vector<Field<Decoder>>& fields) {
            "experts.balancing_loss", [](D & d) -> auto& { return d.experts.balancing_loss; }, Truth{}),
        FieldAt<D>(
            "experts.layer", [](D & d) -> auto& { return d.experts.layer; },
-           Choice<Layer>{{{"masked", Layer::masked}, {"indexed", Layer::indexed}}}),
+           Choice<Layer>{{{"megatron", Layer::megatron}, {"torchtitan", Layer::torchtitan}}}),
        FieldAt<D>(
            "experts.dispatcher", [](D & d) -> auto& { return d.experts.dispatcher; },
            Choice<Dispatcher>{{{"all-to-all", Dispatcher::all_to_all}, {"all-gather", Dispatcher::all_gather}}}),

@@ -96,7 +96,7 @@ struct Recompute {
     selective,  ///< the operators named below
     full,       ///< whole layers: only a layer's input is kept
     every_n,    ///< whole layers, one of `every`
-    per_op,     ///< all but attention, reduce-scatters and every other matrix product, whose outputs are kept
+    per_op,     ///< all but attention, reduce-scatters, all-to-alls and every other matrix product
   } policy = Policy::none;
   std::int64_t every = 2;
   bool attention = true;      ///< selective: scores and what becomes of them (Korthikanti et al., 2022)

@@ -55,7 +55,7 @@ constexpr Meaning kMeanings[] = {
     {"network.experts.shared_gate", "whether what those make is weighted"},
     {"network.experts.router_fp32", "whether the router computes in fp32"},
     {"network.experts.balancing_loss", "whether a loss makes tokens spread over the experts"},
-    {"network.experts.layer", "how they are computed: masked, as Megatron-LM does, or indexed, as torchtitan does"},
+    {"network.experts.layer", "whose code computes them: Megatron-LM's or torchtitan's"},
     {"network.experts.dispatcher", "how tokens get to experts on other GPUs"},
     {"network.experts.kernel", "whether all experts are computed at once, or one after the other"},
     {"network.experts.imbalance", "how many times the mean number of tokens the GPU gets that gets most"},

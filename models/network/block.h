@@ -25,7 +25,8 @@ using ParameterId = Id<struct ParameterTag>;  ///< index into Block::parameters
 struct Parameter {
   std::string name;                ///< within the block: "wq", "norm1"
   std::int64_t elements = 0;       ///< on this tensor-parallel rank
-  std::int64_t rows = 1;           ///< size of dimension 0 on this rank; divides `elements`. FSDP2 shards and pads it
+  std::int64_t rows = 1;           ///< of the matrix on this rank, or of all experts' matrices; divides `elements`
+  std::int64_t sharded_rows = 0;   ///< of the dimension that FSDP2 shards and pads, where that is none of `rows`
   std::int64_t elements_full = 0;  ///< over all tensor-parallel and expert-parallel ranks
   bool trainable = true;
   bool tied = false;             ///< a second use of a parameter defined in another block: not stored again
@@ -33,6 +34,8 @@ struct Parameter {
   bool shared_by_heads = false;  ///< each tensor-parallel rank has all of it, and of its gradient what its heads make
   bool summed_wide = false;      ///< its gradient is a sum of parts, of more bytes an element than other gradients
   std::int64_t experts = 0;      ///< weights of one shape that it is made of, one for each expert; 0: it is no expert's
+
+  std::int64_t ShardedRows() const { return sharded_rows > 0 ? sharded_rows : rows; }
 };
 
 struct Tensor {

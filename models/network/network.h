@@ -26,9 +26,9 @@ struct Experts {
   bool shared_gate = false;     ///< what that makes is weighted, too
   bool router_fp32 = false;     ///< logits and weights are fp32, whatever the activations are
   bool balancing_loss = false;  ///< from the scores of all experts (Fedus et al., Switch Transformers, 2021)
-  /// Who computes them how: with a mask of experts and tokens, and rows weighted between the two products (Megatron-LM,
-  /// masked_experts.h), or with experts' numbers, and outputs weighted in fp32 (torchtitan, indexed_experts.h).
-  enum class Layer : std::uint8_t { masked, indexed } layer = Layer::masked;
+  /// Whose code computes them: rows are weighted between the two products (megatron_experts.h), or what the experts
+  /// return is, in fp32 (torchtitan_experts.h).
+  enum class Layer : std::uint8_t { megatron, torchtitan } layer = Layer::megatron;
   /// How tokens get to ranks that have other experts (layout.ep) or parts of them: each rank sends them where they
   /// belong, or all ranks gather all tokens.
   enum class Dispatcher : std::uint8_t { all_to_all, all_gather } dispatcher = Dispatcher::all_to_all;

@@ -146,8 +146,8 @@ Status CheckLatent(const Decoder& d) {
   return Done{};
 }
 
-/// What torchtitan's experts are not.
-Status CheckIndexed(const Decoder& d) {
+/// What torchtitan's experts are not, and what is not modelled of them.
+Status CheckTorchtitan(const Decoder& d) {
   const Experts& experts = d.experts;
   struct Other {
     bool is_there;
@@ -164,7 +164,8 @@ Status CheckIndexed(const Decoder& d) {
   };
   for (const Other& other : others) {
     if (other.is_there) {
-      return BadInput(fmt::format("indexed experts (network.experts.layer) {}", other.what), std::string(other.hint));
+      return BadInput(fmt::format("torchtitan's experts (network.experts.layer) {}", other.what),
+                      std::string(other.hint));
     }
   }
   return Done{};
@@ -197,12 +198,18 @@ Status CheckExperts(const Decoder& d) {
     return BadInput("experts.shared_gate weights what shared experts make, and there are none",
                     "set network.experts.shared_ffn, or network.experts.shared_gate to false");
   }
-  return experts.layer == Experts::Layer::indexed ? CheckIndexed(d) : Status(Done{});
+  return experts.layer == Experts::Layer::torchtitan ? CheckTorchtitan(d) : Status(Done{});
 }
 
 Status CheckExpertDivision(const Experts& experts, const Partition& p) {
-  if (experts.layer == Experts::Layer::indexed && p.etp > 1) {
-    return BadInput("indexed experts (network.experts.layer) are whole on each rank here", "set layout.etp to 1");
+  const bool is_torchtitan = experts.layer == Experts::Layer::torchtitan;
+  if (is_torchtitan && p.etp > 1) {
+    return BadInput("torchtitan's experts (network.experts.layer) are whole on each rank here",
+                    "set layout.tp to 1; or, under megatron, layout.etp to 1 and layout.ep to a multiple of layout.tp");
+  }
+  if (is_torchtitan && p.compute != DType::bf16) {
+    return BadInput("torchtitan's experts (network.experts.layer) compute in bf16, whatever the other layers do",
+                    "set precision.params to bf16");
   }
   if (experts.count % p.ep != 0) {
     return BadInput(fmt::format("expected experts.count ({}) to be a multiple of layout.ep ({})", experts.count, p.ep),

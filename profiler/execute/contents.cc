@@ -95,7 +95,7 @@ class Placing {
   void AppendPart(std::int64_t rank) {
     for (const WholeTensor& whole : all_) {
       const Parameter& parameter = *whole.weight.parameter;
-      const std::int64_t unit = holding_.cut == Cut::rows ? parameter.elements / parameter.rows : 1;
+      const std::int64_t unit = holding_.cut == Cut::rows ? parameter.elements / parameter.ShardedRows() : 1;
       const std::int64_t part = RoundedUp(parameter.elements / unit, holding_.ranks) / holding_.ranks * unit;
       const std::int64_t start = contents_.elements, begin = std::min(rank * part, parameter.elements);
       Add(whole, begin, std::min(part, parameter.elements - begin));

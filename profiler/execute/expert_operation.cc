@@ -78,8 +78,8 @@ class ExpertBinder : RowOperands {
         return (this->*row.bind)();
       }
     }
-    if (std::optional<Result<Operation>> indexed = BindIndexedExperts(*this)) {
-      return indexed;
+    if (std::optional<Result<Operation>> torchtitans = BindTorchtitanExperts(*this)) {
+      return torchtitans;
     }
     return BindRouter(*this);
   }
@@ -102,7 +102,7 @@ class ExpertBinder : RowOperands {
             .width = decoder_.hidden,
             .groups = SendsRows() ? 1 : place().groups,
             .group = SendsRows() ? 0 : place().group,
-            .ones_only = experts().layer == Experts::Layer::indexed};
+            .ones_only = experts().layer == Experts::Layer::torchtitan};
   }
 
   /// By the order of its rows.
@@ -214,10 +214,9 @@ class ExpertBinder : RowOperands {
     return {{addends.front().type}, [=](Writes writes, const Queue& queue) { on::Add(queue, addends, writes[0]); }};
   }
 
-  kernels::ExpertLinear LinearOf(const Parameter& weight) const {
-    const bool is_last = weight.name == "experts_down" || weight.name == "experts_w2";
-    const std::int64_t in = is_last ? width() : decoder_.hidden;
-    return {.experts = weight.experts, .rows = 0, .in = in, .out = weight.elements / weight.experts / in};
+  static kernels::ExpertLinear LinearOf(const Parameter& weight) {
+    return {
+        .experts = weight.experts, .rows = 0, .in = weight.elements / weight.rows, .out = weight.rows / weight.experts};
   }
 
   /// What the tensor that is read says, when the operation runs.

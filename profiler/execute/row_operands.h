@@ -63,12 +63,12 @@ std::optional<Result<Operation>> BindRingAttention(const RowOperands& operands);
 /// What multi-latent attention has beside linear layers, norms and attention (models/network/latent_projections.h);
 /// nothing: the operation is no part of it.
 std::optional<Result<Operation>> BindLatentHeads(const RowOperands& operands);
-/// What mixtures of experts have (models/network/masked_experts.h) beside sums and, of shared experts, a dense layer;
+/// What mixtures of experts have (models/network/megatron_experts.h) beside sums and, of shared experts, a dense layer;
 /// nothing: the operation is no part of it.
 std::optional<Result<Operation>> BindExperts(const RowOperands& operands);
-/// That of these which is theirs alone whose outputs are weighted (models/network/indexed_experts.h); nothing: the
+/// That of these which is theirs alone whose outputs are weighted (models/network/torchtitan_experts.h); nothing: the
 /// operation is no part of it.
-std::optional<Result<Operation>> BindIndexedExperts(const RowOperands& operands);
+std::optional<Result<Operation>> BindTorchtitanExperts(const RowOperands& operands);
 /// That of these which is the router's; nothing: the operation is no part of it.
 std::optional<Result<Operation>> BindRouter(const RowOperands& operands);
 /// Attention and norms in a framework's single operations (models/network/eager_attention.h, eager_norm.h).

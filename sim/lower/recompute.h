@@ -53,7 +53,7 @@ Block DoAgain(const Block& block, const DoneAgain& again);
 /// reduce-scatters, all-to-alls, and of the matrix products the first, third, fifth, ... A product with a bias is
 /// another operation there (addmm) and not on the list, and so is one of several experts (_grouped_mm). Nor, under
 /// torchtitan's spmd_types (its default in August 2026), are reduce-scatters and all-to-alls, which torch.distributed
-/// then does in place (`reduce_scatter`). Nor is anything kept that is written to in place afterwards, by a sum over
+/// then does in place (`collectives`). Nor is anything kept that is written to in place afterwards, by a sum over
 /// ranks or a bias. What is kept lives until its reader was done again; so does the output of the last product, which
 /// eager code holds although no gradient needs it. Left out: that a router's choice is kept, 12 bytes for each expert
 /// of a token.

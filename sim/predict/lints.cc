@@ -257,15 +257,12 @@ class Linter {
     }
     if (const Experts* experts = ExpertsOf(job_.network);
         experts != nullptr && strategy_.defaults.experts != experts->layer) {
-      const bool masked = experts->layer == Experts::Layer::masked;
+      const bool megatrons = experts->layer == Experts::Layer::megatron;
       Add("experts-of-another-system", "note",
           fmt::format("layers have the experts of {}, which the system of {} computes in another way: what it saves, "
                       "and what a layer takes on its way, may be other bytes and times",
-                      masked ? "Megatron-LM" : "torchtitan", job_.strategy),
-          masked && strategy_.defaults.experts
-              ? "price torchtitan's: network.experts.layer=indexed and network.experts.router_fp32=true"
-              : fmt::format("use {}, whose tables they are",
-                            masked ? "megatron or megatron-dist-opt" : "fsdp2-scatter-each or another of FSDP2's"));
+                      megatrons ? "Megatron-LM" : "torchtitan", job_.strategy),
+          ExpertsHint(*experts));
     }
     const std::int64_t bucket = strategy_.fixed_bucket == nullptr ? 0 : strategy_.fixed_bucket(job_);
     if (const std::int64_t parameters = RankParameters(job_); bucket > parameters) {
@@ -274,6 +271,16 @@ class Linter {
                       Grouped(bucket), Grouped(parameters)),
           fmt::format("sync.bucket_elements={} holds them all (DeepSpeed: reduce_bucket_size)", parameters));
     }
+  }
+
+  std::string ExpertsHint(const Experts& experts) const {
+    if (experts.layer == Experts::Layer::torchtitan) {
+      return fmt::format("use fsdp2-scatter-each or another of FSDP2's, whose tables they are{}",
+                         job_.layout.ep > 1 ? ", with layout.ep 1" : "");
+    }
+    const bool has_torchtitans = strategy_.defaults.experts && !experts.shared_gate && !experts.balancing_loss;
+    return has_torchtitans ? "price torchtitan's: network.experts.layer=torchtitan, network.experts.router_fp32=true"
+                           : "use megatron or megatron-dist-opt, whose tables they are";
   }
 
   void Gathers() {

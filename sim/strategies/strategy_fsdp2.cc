@@ -11,6 +11,14 @@
 namespace tidemark {
 namespace {
 
+/// Shard(1) of experts' weights, which has no padding (_fsdp_param.py, _init_sharded_param).
+bool DividesExperts(const Job& job) {
+  const Experts* experts = ExpertsOf(job.network);
+  const std::int64_t ranks = job.layout.GradientRanks(), shards = ranks / job.axes.shard.replicas;
+  return experts == nullptr || experts->layer != Experts::Layer::torchtitan || ranks <= experts->count ||
+         (experts->ffn % shards == 0 && std::get<Decoder>(job.network.shape).hidden % shards == 0);
+}
+
 Status Refuse(const Job& job) {
   const Axes& axes = job.axes;
   const auto* decoder = std::get_if<Decoder>(&job.network.shape);
@@ -49,6 +57,10 @@ Status Refuse(const Job& job) {
        "a step within the backward pass frees each gradient behind its update: there is none to zero",
        "leave buffers.set_to_none at true"},
       GradientsLikeParameters(axes.precision),
+      {DividesExperts(job), "layout.dp",
+       "more ranks than experts (torchtitan's) are given rows of each, as many each, which fully_shard wants to divide "
+       "evenly: network.experts.ffn and network.hidden are no multiples of them",
+       "choose a layout.dp whose shards divide both, or one of at most network.experts.count"},
       {axes.precision.accumulate == axes.precision.reduce, "precision.accumulate",
        "fully_shard accumulates deferred gradients in the reduce dtype",
        "give precision.accumulate and precision.reduce the same dtype"},
@@ -104,7 +116,7 @@ Strategy Fsdp2(std::string name, std::string summary, Sync::When when, bool resh
   strategy.defaults.name = std::move(name);
   strategy.defaults.summary = std::move(summary);
   strategy.defaults.sp_with_tp = true;
-  strategy.defaults.experts = Experts::Layer::indexed;
+  strategy.defaults.experts = Experts::Layer::torchtitan;
   Axes& axes = strategy.defaults.axes;
   axes.sync.when = when;
   axes.sync.collective = CollectiveKind::reduce_scatter;

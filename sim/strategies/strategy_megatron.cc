@@ -83,7 +83,7 @@ Strategy Megatron(const char* name, const char* summary, bool distributed_optimi
   strategy.defaults.name = name;
   strategy.defaults.summary = summary;
   strategy.defaults.has_ring = strategy.defaults.has_experts = true;
-  strategy.defaults.experts = Experts::Layer::masked;
+  strategy.defaults.experts = Experts::Layer::megatron;
   Axes& axes = strategy.defaults.axes;
   axes.sync.when = Sync::When::last;
   axes.sync.overlap = true;  // --overlap-grad-reduce, which buckets are for

@@ -19,7 +19,7 @@ strategy: ddp-last
 
 SHARED = ("network.experts.shared_ffn=32", "network.experts.shared_gate=true")
 FP32_ROUTER = "network.experts.router_fp32=true"
-INDEXED = ("network.experts.layer=indexed", FP32_ROUTER)
+TORCHTITAN = ("network.experts.layer=torchtitan", FP32_ROUTER)
 TWO_KERNELS = "buffers.fused_glu=false"
 
 
@@ -61,7 +61,7 @@ class Experts(ExecutedJob):
                         ("strategy=megatron-dist-opt", "layout.dp=4", "layout.ep=2", TWO_KERNELS),
                         ("strategy=ddp-last", "layout.dp=2", "network.experts.dense_layers=1", "recompute.policy=selective",
                          "recompute.feed_forward=true")):
-            self.assert_executed(*INDEXED, *changes, steps=2)
+            self.assert_executed(*TORCHTITAN, *changes, steps=2)
 
     def test_layers_before_them_that_have_none(self):
         """Under strategies of every system, where a stage has layers of both kinds and where it has those of one."""

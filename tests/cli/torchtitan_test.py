@@ -81,7 +81,7 @@ class Torchtitan(unittest.TestCase):
             job.write_text(json.dumps(saved), encoding="utf-8")
             done = run("predict", job, "--set", "layout.dp=8")
             self.assertEqual(done.returncode, 2)
-            self.assertIn("layout.ep: fsdp2-scatter-each does not divide experts over ranks here", done.stderr)
+            self.assertIn("parallelism.expert_parallel_degree: experts on several ranks are not supported", done.stderr)
             self.assertEqual(run("predict", job, "--set", "layout.dp=8", "--set", "layout.ep=1", "--exit-zero").returncode, 0)
 
     def test_a_file_that_is_none_says_how_to_save_one(self):

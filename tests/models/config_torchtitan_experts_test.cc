@@ -30,11 +30,10 @@ TEST(ConfigTorchtitanExperts, AreReadFromTheirModules) {
   EXPECT_EQ(TextOf(settings, "network.experts.per_token"), "8");
   EXPECT_EQ(TextOf(settings, "network.experts.ffn"), "768");
   EXPECT_EQ(TextOf(settings, "network.experts.shared_ffn"), "0");
-  EXPECT_EQ(TextOf(settings, "network.experts.layer"), "indexed");
+  EXPECT_EQ(TextOf(settings, "network.experts.layer"), "torchtitan");
   EXPECT_EQ(TextOf(settings, "network.experts.router_fp32"), "true");
   EXPECT_EQ(TextOf(settings, "network.ffn"), "(nothing)");
   EXPECT_EQ(TextOf(settings, "network.qk_norm"), "true");
-  EXPECT_EQ(TextOf(settings, "layout.ep"), "1");
   EXPECT_EQ(TextOf(settings, "recompute.policy"), "full");
 }
 
@@ -58,7 +57,14 @@ TEST(ConfigTorchtitanExperts, SharedOnesHaveAWidthOfTheirOwn) {
   EXPECT_THAT(Refusal(none, shared), HasSubstr("is another than layer 0"));
 }
 
-TEST(ConfigTorchtitanExperts, RanksOfTheirsAreTheFiles) {
+TEST(ConfigTorchtitanExperts, AreOnEveryRank) {
+  EXPECT_THAT(Refusal("\"expert_parallel_degree\": 1", "\"expert_parallel_degree\": 4"),
+              HasSubstr("expert_parallel_degree: experts on several ranks are not supported by this version under "
+                        "FSDP2\nhint: price all experts on each rank: --set layout.ep=1"));
+  Read("\"expert_parallel_degree\": 1", "\"expert_parallel_degree\": 4", {"layout.dp=8", "layout.ep=1"});
+  EXPECT_THAT(Refusal("\"expert_parallel_degree\": 1", "\"expert_parallel_degree\": \"x\""),
+              HasSubstr("parallelism.expert_parallel_degree: expected a whole number"));
+  EXPECT_THAT(RefusalOf(kFormat, SampleText(kSample), {"layout.dp=8", "layout.tp=2"}), HasSubstr("layout.tp: experts"));
   EXPECT_THAT(Refusal("\"tensor_parallel_degree\": 1", "\"tensor_parallel_degree\": 2"),
               HasSubstr("experts beside tensor-parallel ranks"));
   Read("\"tensor_parallel_degree\": 1", "\"tensor_parallel_degree\": 2", {"layout.dp=8", "layout.tp=1"});  // the hint
@@ -75,11 +81,30 @@ TEST(ConfigTorchtitanExperts, OfOtherKindsAreRefusedByName) {
               HasSubstr("router.gate: has a bias"));
 }
 
+// In their place, not beside it.
+TEST(ConfigTorchtitanExperts, StandAlone) {
+  EXPECT_THAT(Refusal("\"feed_forward\": null", "\"feed_forward\": {}"), HasSubstr("feed_forward: stands beside moe"));
+}
+
+// Of a gate whose output is kept, other products would be done again.
+TEST(ConfigTorchtitanExperts, HaveTheirGateDoneAgainWhereOperationsAreKept) {
+  const std::string forced = "\"force_recompute_mm_shapes_by_fqns\": ";
+  EXPECT_THAT(Refusal("\"determinism_check\": \"default\",", "\"determinism_check\": \"default\", " + forced + "[],"),
+              HasSubstr("set it to [\"moe.router.gate\"], the default"));
+  EXPECT_EQ(TextOf(Read("\"determinism_check\": \"default\",",
+                        "\"determinism_check\": \"default\", " + forced + "[\"moe.router.gate\"],"),
+                   "recompute.policy"),
+            "per_op");
+}
+
 TEST(ConfigTorchtitanExperts, SizesThatContradictEachOtherAreRefused) {
   EXPECT_THAT(Refusal("\"out_features\": 128, \"bias\"", "\"out_features\": 64, \"bias\""),
               HasSubstr("gate: expected 2048 inputs and 128 outputs"));
   EXPECT_THAT(Refusal("\"hidden_dim\": 768, \"num_experts\": 128", "\"hidden_dim\": 768, \"num_experts\": 64"),
               HasSubstr("inner_experts.num_experts: expected 128, as the rest of the network has it, found 64"));
+  EXPECT_THAT(Refusal("\"n_heads\": 32, \"n_kv_heads\": 4, \"wqkv\"", "\"n_heads\": 16, \"n_kv_heads\": 4, \"wqkv\""),
+              HasSubstr("qkv_linear.n_heads: expected 32"));
+  EXPECT_THAT(Refusal("\"bias\": false", "\"bias\": 3"), HasSubstr("bias: expected true or false, found '3'"));
   EXPECT_THAT(Refusal("\"num_experts\": 128, \"top_k\": 8", "\"num_experts\": 128, \"top_k\": 4"),
               HasSubstr("token_dispatcher.top_k: expected 8"));
 }

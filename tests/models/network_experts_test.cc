@@ -6,7 +6,7 @@
 
 #include "tests/models/network_fixture.h"
 
-// Expected sizes: those of Megatron-LM core's experts (models/network/masked_experts.h), worked out by hand for n =
+// Expected sizes: those of Megatron-LM core's experts (models/network/megatron_experts.h), worked out by hand for n =
 // 4096 tokens, h = 1024, and 8 experts of f = 512, two for each token.
 
 namespace tidemark::network_experts_test {

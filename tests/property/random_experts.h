@@ -28,8 +28,9 @@ inline void PutExperts(Job& job, Dice& dice) {
   experts.dispatcher = static_cast<Experts::Dispatcher>(dice.Roll(2));
   experts.kernel = static_cast<Experts::Kernel>(dice.Roll(2));
   experts.dense_layers = decoder->layers > 1 && dice.OneIn(2) ? dice.Number(1, decoder->layers - 1) : 0;
-  if (decoder->ffn_kind == Decoder::Ffn::glu && job.layout.tp == 1 && dice.OneIn(3)) {
-    experts.layer = Experts::Layer::indexed;
+  if (decoder->ffn_kind == Decoder::Ffn::glu && job.layout.tp == 1 && job.axes.precision.params == DType::bf16 &&
+      dice.OneIn(3)) {
+    experts.layer = Experts::Layer::torchtitan;
     experts.router_fp32 = true;
     experts.shared_gate = experts.balancing_loss = false;
     experts.dispatcher = Experts::Dispatcher::all_to_all;

@@ -168,6 +168,22 @@ TEST(DividedExperts, RecomputedKeepTheirGradientsApart) {
   }
 }
 
+// Shard(1) is for even divisions only: 512 and 1024 rows of each expert.
+TEST(TorchtitansExperts, OnMoreRanksThanThereAreExpertsAreDividedEvenly) {
+  Job job = OracleJob("fsdp2-scatter-each", 1);
+  std::get<Decoder>(job.network.shape).experts = {
+      .count = 8, .ffn = 512, .router_fp32 = true, .layer = Experts::Layer::torchtitan};
+  for (const std::int64_t ranks : {3, 8, 16, 512}) {
+    job.layout.dp = ranks;
+    EXPECT_TRUE(FindStrategy(job.strategy)->Accept(job).ok()) << ranks;
+  }
+  for (const std::int64_t ranks : {9, 12, 1024}) {
+    job.layout.dp = ranks;
+    EXPECT_THAT(FindStrategy(job.strategy)->Accept(job).error().Text(),
+                HasSubstr("layout.dp: more ranks than experts"));
+  }
+}
+
 TEST(DividedExperts, AreNoMatterOfOtherSystems) {
   for (const Strategy& strategy : AllStrategies()) {
     const Job job = WithExperts(strategy.defaults.name, 2);

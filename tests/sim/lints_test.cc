@@ -178,12 +178,12 @@ TEST(Lints, ARingThatTheStrategysSystemHasNotIsPointedOut) {
 
 TEST(Lints, ExpertsThatTheStrategysSystemComputesOtherwiseArePointedOut) {
   using enum Experts::Layer;
-  for (const Experts::Layer layer : {masked, indexed}) {
+  for (const Experts::Layer layer : {megatron, torchtitan}) {
     for (const char* strategy : {"megatron", "ddp-last", "fsdp2-defer"}) {
       Job job = OracleJob(strategy, 4);
       EXPECT_FALSE(Has(job, "experts-of-another-system"));
       std::get<Decoder>(job.network.shape).experts = {.count = 8, .ffn = 512, .router_fp32 = true, .layer = layer};
-      const bool own = layer == masked ? job.strategy == "megatron" : job.strategy == "fsdp2-defer";
+      const bool own = layer == megatron ? job.strategy == "megatron" : job.strategy == "fsdp2-defer";
       EXPECT_EQ(Has(job, "experts-of-another-system"), !own) << strategy;
     }
   }

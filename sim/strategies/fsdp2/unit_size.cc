@@ -5,7 +5,7 @@ namespace tidemark {
 namespace {
 
 std::int64_t Padded(const Parameter& parameter, std::int64_t shards) {
-  return RoundUp(parameter.rows, shards) * (parameter.elements / parameter.rows);
+  return RoundUp(parameter.ShardedRows(), shards) * (parameter.elements / parameter.ShardedRows());
 }
 
 void Add(UnitSize& size, const Parameter& parameter, std::int64_t shards) {

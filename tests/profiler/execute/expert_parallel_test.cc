@@ -45,9 +45,9 @@ Job WithExperts(const Laid& laid) {
   return job;
 }
 
-Job Indexed(const Laid& laid) {
+Job OfTorchtitan(const Laid& laid) {
   Job job = WithExperts(laid);
-  ExpertsIn(job).layer = Experts::Layer::indexed;
+  ExpertsIn(job).layer = Experts::Layer::torchtitan;
   ExpertsIn(job).router_fp32 = true;
   return job;
 }
@@ -96,8 +96,8 @@ TEST_P(ExpertParallel, RanksHaveEachNumberOfAnExpertOnceForEachThatSharesIt) {
 }
 
 // Each has its experts whole, one behind the other.
-TEST(IndexedExperts, AreDividedOneByOne) {
-  Job job = Indexed({.dp = 4, .ep = 2});
+TEST(TorchtitanExperts, AreDividedOneByOne) {
+  Job job = OfTorchtitan({.dp = 4, .ep = 2});
   for (const char* name : {"layer.experts_w1", "layer.experts_w2", "layer.experts_w3"}) {
     for (std::int64_t rank = 0; rank < 4; ++rank) {
       const Model model = ModelAt(job, rank);
@@ -127,12 +127,12 @@ TEST_P(ExpertParallel, GradientsAreThoseOfOneRankThatHasAllExperts) {
   }
 }
 
-TEST(IndexedExperts, HaveTheGradientsOfOneRankThatHasThemAll) {
+TEST(TorchtitanExperts, HaveTheGradientsOfOneRankThatHasThemAll) {
   for (const Laid& laid : {Laid{.dp = 1}, Laid{.dp = 2, .ep = 2}, Laid{.dp = 4, .ep = 2}, Laid{.cp = 2, .ep = 2},
                            Laid{.tp = 2, .ep = 2, .etp = 1}, Laid{.dp = 2, .strategy = "fsdp2-scatter-each"},
                            Laid{.dp = 4, .strategy = "hsdp", .replicas = 2}}) {
     for (const bool fused : {false, true}) {
-      Job job = Indexed(laid);
+      Job job = OfTorchtitan(laid);
       job.axes.buffers.fused_glu = fused;
       ExpertsIn(job).shared_ffn = fused ? 32 : 0;
       ExpectGradientsOfOneRank(job, kernels::Queue::Kind::cpu);

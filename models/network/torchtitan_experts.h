@@ -13,34 +13,34 @@
 namespace tidemark {
 
 /// Experts whose router names those that a token goes to, and whose outputs are weighted, as torchtitan computes them
-/// (Experts::Layer::indexed): MoE of models/common/moe.py and AllToAllTokenDispatcher of token_dispatcher.py at
+/// (Experts::Layer::torchtitan): MoE of models/common/moe.py and AllToAllTokenDispatcher of token_dispatcher.py at
 /// b5bcd76c.
 ///
 /// Of T tokens of a rank, E experts, k of them a token, e expert-parallel ranks, hidden size h and experts of width f,
 /// whose three weights are [E / e, f, h], [E / e, h, f] and [E / e, f, h]:
 ///
 ///   gate       input [T, h] and weight [E, h] cast to fp32, and their product, the logits [T, E]
-///   route      scores [T, E]; numbers and weights of the chosen experts [T, k]; a map of them [T, E]
+///   route      scores [T, E]; numbers and scores of the chosen experts [T, k]; a map of them [T, E]
 ///   dispatch   N = T k rows in the order of the experts, sent to the ranks of their experts: R of them, sorted there
-///   experts    [R, h] to [R, f] twice, silu of one times the other, and back to [R, h]
+///   experts    [R, h] to [R, f] twice, silu of one times the other, and back to [R, h], in bf16
 ///   combine    sent back, cast to fp32, each times its weight, cast again, and added up in [T, h]
 ///
-/// In bf16:
-///   saved      input [T, h] and weight [E, h] of the gate in fp32, scores [T, E], per token 16 k bytes; the rows [R,
-///   h],
-///              of them numbers and weights; [R, f] four times; what comes back [N, h] in fp32
+/// In bf16, the only dtype of these products:
+///   saved      input [T, h] and weight [E, h] of the gate in fp32, scores [T, E], the rows [R, h], [R, f] four times,
+///   what
+///              comes back [N, h] in fp32, and 32 bytes for each expert of a token
 ///   forward    until the layer returns its norm's output [T, h] and the map; until rows are added up what the experts
 ///              return [R, h] and zeros [T, h]; while they are weighted two of [N, h] in fp32
-///   backward   the same two, and another: three of [N, h] in fp32 besides the saved one
+///   backward   three of [N, h] in fp32 besides the saved one
 ///
 /// Left out: what routing computes on its way, all of it a few numbers per token and expert, and so how scores are made
-/// and normalised, and what a bias that balances experts adds to them; the gate's gradient in fp32 [E, h]; zeros that
-/// rows' gradients are added to in the backward pass; the message with counts of tokens, and that the host waits for
-/// it before it can launch the experts' products; that products of unlike numbers of rows take longer than those of
-/// their mean.
-class IndexedExperts : public ExpertLayer {
+/// and normalised, and what a bias that balances experts adds to them; the gate's gradient in fp32 [E, h]; with several
+/// ranks the order of sorted rows, 8 R bytes; the message with counts of tokens, and that the host waits for it before
+/// it can launch the experts' products; that products of unlike numbers of rows take longer than those of their mean;
+/// and that a compiler casts in the kernels that read, and keeps outputs and the gate's input as they were.
+class TorchtitanExperts : public ExpertLayer {
  public:
-  explicit IndexedExperts(DecoderParts& parts);
+  explicit TorchtitanExperts(DecoderParts& parts);
 
   TensorId Forward(TensorId input) override;
   TensorId Backward(TensorId output_gradient, std::string input_gradient_name) override;
@@ -48,7 +48,6 @@ class IndexedExperts : public ExpertLayer {
  private:
   BlockBuilder& b() { return parts_.builder(); }
   const Experts& experts() const { return parts_.decoder().experts; }
-  bool IsWide() const { return shape_.weights != parts_.partition().compute; }  ///< fp32 beside other activations
   bool IsFused() const { return parts_.partition().fused_glu; }
   TensorId AddRows(std::string name, std::int64_t width) { return b().AddTensor(std::move(name), shape_.rows * width); }
   TensorId AddWide(std::string name, std::int64_t elements) {
@@ -80,7 +79,7 @@ class IndexedExperts : public ExpertLayer {
   TensorId gate_in_, gate_weight_wide_, scores_, map_, chosen_scores_, chosen_;  // of the router
   TensorId token_order_, assignment_order_;                                      // of the rows that are sent
   ExpertRows rows_;
-  TensorId gate_, silu_, up_, down_in_;
+  TensorId w1_out_, w3_out_, silu_, down_in_;
   TensorId returned_;  ///< what the weights multiply
 };
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/network/indexed_experts.h"
+#include "models/network/torchtitan_experts.h"
 
 #include <utility>
 
 namespace tidemark {
 
-IndexedExperts::IndexedExperts(DecoderParts& parts)
+TorchtitanExperts::TorchtitanExperts(DecoderParts& parts)
     : parts_(parts), shape_(parts), width_(experts().ffn), shared_(parts, "shared_", experts().shared_ffn) {}
 
-TensorId IndexedExperts::Forward(TensorId input) {
+TensorId TorchtitanExperts::Forward(TensorId input) {
   auto& forward = b().forward();
   auto& parts = b().block().parts;
   parts.push_back({LayerPart::Kind::norm, forward.size(), 0});
@@ -32,7 +32,7 @@ TensorId IndexedExperts::Forward(TensorId input) {
 }
 
 /// In the order of MoE's constructor; those of shared experts, whose linear layers add them, come last.
-void IndexedExperts::AddParameters() {
+void TorchtitanExperts::AddParameters() {
   w1_ = AddExperts("experts_w1", width_, shape_.hidden);
   w2_ = AddExperts("experts_w2", shape_.hidden, width_);
   w3_ = AddExperts("experts_w3", width_, shape_.hidden);
@@ -40,17 +40,18 @@ void IndexedExperts::AddParameters() {
 }
 
 /// FSDP shards them by experts where each rank gets one at least, else by rows of each (apply_fsdp_to_decoder).
-ParameterId IndexedExperts::AddExperts(const std::string& name, std::int64_t out, std::int64_t in) {
+ParameterId TorchtitanExperts::AddExperts(const std::string& name, std::int64_t out, std::int64_t in) {
   const std::int64_t own = shape_.own_experts * out * in;
   const bool by_experts = parts_.partition().ranks * parts_.partition().cp <= shape_.experts;
   return b().AddParameter({.name = name,
                            .elements = own,
-                           .rows = by_experts ? shape_.own_experts : out,
+                           .rows = shape_.own_experts * out,
+                           .sharded_rows = by_experts ? shape_.own_experts : out,
                            .elements_full = own * shape_.Ranks(),
                            .experts = shape_.own_experts});
 }
 
-void IndexedExperts::Route() {
+void TorchtitanExperts::Route() {
   auto& forward = b().forward();
   const std::int64_t all = shape_.tokens * shape_.experts;
   const Gemm gemm = [&] {
@@ -59,16 +60,11 @@ void IndexedExperts::Route() {
     return product;
   }();
   const TensorId logits = AddWide("router_logits", all);
-  if (IsWide()) {
-    gate_in_ = AddWide("gate_in", shape_.tokens * shape_.hidden);
-    gate_weight_wide_ = AddWide("gate_weight", shape_.experts * shape_.hidden);
-    b().AddPointwise(forward, "gate.widen", {norm_.output}, {gate_in_, gate_weight_wide_}, 0).parameters = {
-        gate_weight_};
-    b().Add(forward, "gate.forward", gemm, {gate_in_, gate_weight_wide_}, {logits});
-  } else {
-    gate_in_ = norm_.output;
-    b().Add(forward, "router.forward", gemm, {gate_in_}, {logits}).parameters = {gate_weight_};
-  }
+  gate_in_ = AddWide("gate_in", shape_.tokens * shape_.hidden);
+  gate_weight_wide_ = AddWide("gate_weight", shape_.experts * shape_.hidden);
+  b().AddPointwise(forward, "router_gate.widen", {norm_.output}, {gate_in_, gate_weight_wide_}, 0).parameters = {
+      gate_weight_};
+  b().Add(forward, "router_gate.forward", gemm, {gate_in_, gate_weight_wide_}, {logits});
   scores_ = AddWide("routing_scores", all);
   map_ = b().AddTensor("routing_map", all, Category::activation, DType::u8);
   chosen_scores_ = b().AddTensor("chosen_scores", shape_.sent, Category::activation, DType::fp32);
@@ -77,7 +73,7 @@ void IndexedExperts::Route() {
 }
 
 /// Weights stay with who sends the rows.
-ExpertRows IndexedExperts::Dispatch() {
+ExpertRows TorchtitanExperts::Dispatch() {
   auto& forward = b().forward();
   ExpertRows rows{b().AddTensor("permuted_rows", shape_.sent * shape_.hidden), AddWide("permuted_weights", shape_.sent),
                   AddCounts(b(), shape_.own_experts)};
@@ -98,22 +94,22 @@ ExpertRows IndexedExperts::Dispatch() {
 }
 
 /// One product for each expert, of as many rows each; rounded up.
-Gemm IndexedExperts::Grouped(std::int64_t n, std::int64_t k) const {
+Gemm TorchtitanExperts::Grouped(std::int64_t n, std::int64_t k) const {
   Gemm gemm = parts_.MakeGemm(CeilDiv(shape_.rows, shape_.own_experts), n, k);
   gemm.batch = shape_.own_experts;
   return gemm;
 }
 
-void IndexedExperts::Product(const std::string& name, ParameterId weight, TensorId input, TensorId output) {
+void TorchtitanExperts::Product(const std::string& name, ParameterId weight, TensorId input, TensorId output) {
   const std::int64_t out = b().tensor(output).elements / shape_.rows, in = b().tensor(input).elements / shape_.rows;
   b().Add(b().forward(), name + ".forward", Grouped(out, in), {input, rows_.counts}, {output}).parameters = {weight};
 }
 
-TensorId IndexedExperts::RunExperts() {
-  gate_ = AddRows("experts_gate", width_);
-  Product("experts_w1", w1_, rows_.tokens, gate_);
-  up_ = AddRows("experts_up", width_);
-  Product("experts_w3", w3_, rows_.tokens, up_);
+TensorId TorchtitanExperts::RunExperts() {
+  w1_out_ = AddRows("experts_w1_out", width_);
+  Product("experts_w1", w1_, rows_.tokens, w1_out_);
+  w3_out_ = AddRows("experts_w3_out", width_);
+  Product("experts_w3", w3_, rows_.tokens, w3_out_);
   LayerPart activation{LayerPart::Kind::activation, b().forward().size(), 0};
   Activate();
   activation.end = b().forward().size();
@@ -123,21 +119,21 @@ TensorId IndexedExperts::RunExperts() {
   return output;
 }
 
-void IndexedExperts::Activate() {
+void TorchtitanExperts::Activate() {
   auto& forward = b().forward();
   if (IsFused()) {
     down_in_ = AddRows("experts_down_in", width_);
-    b().AddPointwise(forward, "experts_fused_glu.forward", {gate_, up_}, {down_in_}, 5);
+    b().AddPointwise(forward, "experts_fused_glu.forward", {w1_out_, w3_out_}, {down_in_}, 5);
     return;
   }
   silu_ = AddRows("experts_silu", width_);
-  b().AddPointwise(forward, "experts_silu.forward", {gate_}, {silu_}, 4);
+  b().AddPointwise(forward, "experts_silu.forward", {w1_out_}, {silu_}, 4);
   down_in_ = AddRows("experts_down_in", width_);
-  b().AddPointwise(forward, "experts_product.forward", {silu_, up_}, {down_in_});
+  b().AddPointwise(forward, "experts_product.forward", {silu_, w3_out_}, {down_in_});
 }
 
-/// Casts of one dtype to itself are none. Who has called the experts names what they return until it returns itself.
-TensorId IndexedExperts::Combine(TensorId output) {
+/// Who has called the experts names what they return until it returns itself.
+TensorId TorchtitanExperts::Combine(TensorId output) {
   auto& forward = b().forward();
   const std::int64_t elements = shape_.sent * shape_.hidden;
   returned_ = output;
@@ -148,17 +144,14 @@ TensorId IndexedExperts::Combine(TensorId output) {
                              "combined", elements);
   }
   const TensorId zeros = parts_.AddResidual("experts_zeros");
-  b().AddPointwise(forward, "combine.zero", {norm_.output}, {zeros}, 0);  // whose shape it asks for
+  const std::int64_t zeroed = b().tensor(zeros).elements;
+  b().Add(forward, "combine.zero", Pointwise{zeroed, (SizeOf(b().compute()) * zeroed).count(), 0}, {}, {zeros});
   const TensorId narrow = returned_;
-  if (IsWide()) {
-    returned_ = CastRows(b(), forward, narrow, "combine.widen", "combined_wide", shape_.weights);
-  }
-  TensorId weighted = AddWide("experts_weighted_wide", elements);
-  b().AddPointwise(forward, "combine.weigh", {returned_, rows_.weights}, {weighted});
-  if (IsWide()) {
-    weighted = CastRows(b(), forward, weighted, "combine.narrow", "experts_weighted", b().compute());
-    forward.emplace_back(Hold{"combine.cast", {narrow}, {}});
-  }
+  returned_ = CastRows(b(), forward, narrow, "combine.widen", "combined_wide", shape_.weights);
+  const TensorId wide = AddWide("experts_weighted_wide", elements);
+  b().AddPointwise(forward, "combine.weigh", {returned_, rows_.weights}, {wide});
+  const TensorId weighted = CastRows(b(), forward, wide, "combine.narrow", "experts_weighted", b().compute());
+  forward.emplace_back(Hold{"combine.cast", {narrow}, {}});
   const TensorId sum = parts_.AddResidual("experts_sum");
   b().AddPointwise(forward, "unpermute.forward", {weighted, token_order_, zeros}, {sum});
   forward.emplace_back(Hold{"combine.return", {output}, {}});
@@ -166,7 +159,7 @@ TensorId IndexedExperts::Combine(TensorId output) {
 }
 
 // In the order of autograd: what ran last first, and what they hand back added up in place in the first.
-TensorId IndexedExperts::Backward(TensorId output_gradient, std::string input_gradient_name) {
+TensorId TorchtitanExperts::Backward(TensorId output_gradient, std::string input_gradient_name) {
   auto& backward = b().backward();
   TensorId sum;
   if (experts().shared_ffn > 0) {
@@ -185,7 +178,7 @@ TensorId IndexedExperts::Backward(TensorId output_gradient, std::string input_gr
   b().AddPointwise(backward, "permute.backward", {d_rows, d_row_weights, token_order_, assignment_order_},
                    {d_input, d_weights});
   if (sum.valid()) {
-    AddTo(sum, d_input, "experts.sum_input_gradient");
+    AddTo(sum, d_input, "shared_experts.sum_input_gradient");
   } else {
     sum = d_input;
   }
@@ -193,27 +186,22 @@ TensorId IndexedExperts::Backward(TensorId output_gradient, std::string input_gr
   return parts_.NormBackward(norm_, sum, std::move(input_gradient_name));
 }
 
-void IndexedExperts::AddTo(TensorId sum, TensorId addend, const std::string& name) {
+void TorchtitanExperts::AddTo(TensorId sum, TensorId addend, const std::string& name) {
   b().AddPointwise(b().backward(), name, {sum, addend}, {sum});
 }
 
-TensorId IndexedExperts::CombineBackward(TensorId gradient, TensorId& row_weights_gradient) {
+TensorId TorchtitanExperts::CombineBackward(TensorId gradient, TensorId& row_weights_gradient) {
   auto& backward = b().backward();
   const std::int64_t elements = shape_.sent * shape_.hidden;
   TensorId rows = b().AddTensor("d_experts_weighted", elements);
   b().AddPointwise(backward, "unpermute.backward", {gradient, token_order_}, {rows}, 0);
-  if (IsWide()) {
-    rows = CastRows(b(), backward, rows, "combine.narrow_backward", "d_experts_weighted_wide", shape_.weights);
-  }
+  rows = CastRows(b(), backward, rows, "combine.narrow_backward", "d_experts_weighted_wide", shape_.weights);
   const TensorId products = AddWide("d_row_weights_products", elements);
   const TensorId d_returned = AddWide("d_combined_wide", elements);
   row_weights_gradient = AddWide("d_row_weights", shape_.sent);
   b().AddPointwise(backward, "combine.weigh_backward", {returned_, rows_.weights, rows},
                    {products, d_returned, row_weights_gradient}, 3);
-  TensorId d_output = d_returned;
-  if (IsWide()) {
-    d_output = CastRows(b(), backward, d_returned, "combine.widen_backward", "d_combined", b().compute());
-  }
+  const TensorId d_output = CastRows(b(), backward, d_returned, "combine.widen_backward", "d_combined", b().compute());
   if (shape_.ep == 1) {
     return d_output;
   }
@@ -225,31 +213,32 @@ TensorId IndexedExperts::CombineBackward(TensorId gradient, TensorId& row_weight
   return sorted;
 }
 
-TensorId IndexedExperts::ExpertsBackward(TensorId gradient) {
+TensorId TorchtitanExperts::ExpertsBackward(TensorId gradient) {
   auto& backward = b().backward();
   const TensorId d_down_in = AddRows("d_experts_down_in", width_);
   ProductBackward("experts_w2", w2_, down_in_, gradient, d_down_in);
-  const TensorId d_gate = AddRows("d_experts_gate", width_), d_up = AddRows("d_experts_up", width_);
+  const TensorId d_w1_out = AddRows("d_experts_w1_out", width_), d_w3_out = AddRows("d_experts_w3_out", width_);
   TensorId d_silu;
   if (IsFused()) {
-    b().AddPointwise(backward, "experts_fused_glu.backward", {gate_, up_, d_down_in}, {d_gate, d_up}, 9);
+    b().AddPointwise(backward, "experts_fused_glu.backward", {w1_out_, w3_out_, d_down_in}, {d_w1_out, d_w3_out}, 9);
   } else {
     d_silu = AddRows("d_experts_silu", width_);
-    b().AddPointwise(backward, "experts_product.backward", {d_down_in, silu_, up_}, {d_silu, d_up}, 2);
+    b().AddPointwise(backward, "experts_product.backward", {d_down_in, silu_, w3_out_}, {d_silu, d_w3_out}, 2);
   }
   const TensorId d_rows = AddRows("d_expert_rows", shape_.hidden);
-  ProductBackward("experts_w3", w3_, rows_.tokens, d_up, d_rows);
+  ProductBackward("experts_w3", w3_, rows_.tokens, d_w3_out, d_rows);
   if (!IsFused()) {
-    b().AddPointwise(backward, "experts_silu.backward", {d_silu, gate_}, {d_gate}, 6);
+    b().AddPointwise(backward, "experts_silu.backward", {d_silu, w1_out_}, {d_w1_out}, 6);
   }
-  const TensorId d_gate_rows = AddRows("d_gate_rows", shape_.hidden);
-  ProductBackward("experts_w1", w1_, rows_.tokens, d_gate, d_gate_rows);
-  AddTo(d_rows, d_gate_rows, "experts_up.sum_input_gradient");
+  const TensorId d_w1_rows = AddRows("d_w1_rows", shape_.hidden);
+  ProductBackward("experts_w1", w1_, rows_.tokens, d_w1_out, d_w1_rows);
+  AddTo(d_rows, d_w1_rows, "experts.sum_input_gradient");
   return d_rows;
 }
 
-void IndexedExperts::ProductBackward(const std::string& name, ParameterId weight, TensorId input, TensorId gradient,
-                                     TensorId to) {
+/// What autograd has saved for a product is there until both gradients are.
+void TorchtitanExperts::ProductBackward(const std::string& name, ParameterId weight, TensorId input, TensorId gradient,
+                                        TensorId to) {
   auto& backward = b().backward();
   const std::int64_t out = b().tensor(gradient).elements / shape_.rows, in = b().tensor(to).elements / shape_.rows;
   if (b().trainable(weight)) {
@@ -258,25 +247,22 @@ void IndexedExperts::ProductBackward(const std::string& name, ParameterId weight
     b().Add(backward, name + ".weight_gradient", gemm, {input, gradient, rows_.counts}, {}).gradients = {weight};
   }
   b().Add(backward, name + ".input_gradient", Grouped(in, out), {gradient, rows_.counts}, {to}).parameters = {weight};
+  backward.emplace_back(Hold{name + ".saved", {input}, {}});
 }
 
-TensorId IndexedExperts::RouteBackward(TensorId d_weights) {
+TensorId TorchtitanExperts::RouteBackward(TensorId d_weights) {
   auto& backward = b().backward();
   const TensorId d_logits = AddWide("d_router_logits", shape_.tokens * shape_.experts);
-  b().AddPointwise(backward, "choice.backward", {d_weights, scores_, chosen_scores_, chosen_}, {d_logits}, 8);
+  b().AddPointwise(backward, "route_scores.backward", {d_weights, scores_, chosen_scores_, chosen_}, {d_logits}, 8);
   if (b().trainable(gate_weight_)) {
-    b().Add(backward, "gate.weight_gradient", parts_.MakeGemm(shape_.experts, shape_.hidden, shape_.tokens),
+    b().Add(backward, "router_gate.weight_gradient", parts_.MakeGemm(shape_.experts, shape_.hidden, shape_.tokens),
             {gate_in_, d_logits}, {})
         .gradients = {gate_weight_};
   }
-  const Gemm gemm = parts_.MakeGemm(shape_.tokens, shape_.hidden, shape_.experts);
   const TensorId d_input = parts_.AddResidual("d_router_in");
-  if (!IsWide()) {
-    b().Add(backward, "router.input_gradient", gemm, {d_logits}, {d_input}).parameters = {gate_weight_};
-    return d_input;
-  }
   const TensorId wide = AddWide("d_gate_in", shape_.tokens * shape_.hidden);
-  b().Add(backward, "gate.input_gradient", gemm, {d_logits, gate_weight_wide_}, {wide});
+  b().Add(backward, "router_gate.input_gradient", parts_.MakeGemm(shape_.tokens, shape_.hidden, shape_.experts),
+          {d_logits, gate_weight_wide_}, {wide});
   b().AddPointwise(backward, "router.narrow", {wide}, {d_input}, 0);
   return d_input;
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/network/masked_experts.h"
+#include "models/network/megatron_experts.h"
 
 #include <utility>
 
 namespace tidemark {
 
-MaskedExperts::MaskedExperts(DecoderParts& parts)
+MegatronExperts::MegatronExperts(DecoderParts& parts)
     : parts_(parts),
       shape_(parts),
       width_(experts().ffn / shape_.etp),
@@ -13,7 +13,7 @@ MaskedExperts::MaskedExperts(DecoderParts& parts)
       dispatcher_(MakeTokenDispatcher(parts, shape_)),
       shared_(parts, "shared_", experts().shared_ffn) {}
 
-TensorId MaskedExperts::Forward(TensorId input) {
+TensorId MegatronExperts::Forward(TensorId input) {
   auto& forward = b().forward();
   auto& parts = b().block().parts;
   parts.push_back({LayerPart::Kind::norm, forward.size(), 0});
@@ -42,7 +42,7 @@ TensorId MaskedExperts::Forward(TensorId input) {
 }
 
 /// In the order of MoELayer's and its shared experts' constructors; those of the linear layers of the latter come last.
-void MaskedExperts::AddParameters() {
+void MegatronExperts::AddParameters() {
   router_ = parts_.AddReplicatedMatrix("router", shape_.experts, shape_.hidden);
   b().block().parameters[router_.index].added_by_hook = true;  // RouterGatingLinearFunction returns it (moe_utils.py)
   up_ = AddExperts("experts_up", up_width_, shape_.hidden);
@@ -53,7 +53,7 @@ void MaskedExperts::AddParameters() {
 }
 
 // In the order of autograd: what ran last first, and what they hand back added up in place in the first.
-TensorId MaskedExperts::Backward(TensorId output_gradient, std::string input_gradient_name) {
+TensorId MegatronExperts::Backward(TensorId output_gradient, std::string input_gradient_name) {
   const ExpertRows d_rows = ExpertsBackward(dispatcher_->CombineBackward(output_gradient));
   const RoutedTokens d_routed = dispatcher_->DispatchBackward(d_rows);
   AddTo(d_routed.tokens, RouteBackward(d_routed.weights), "router.sum_input_gradient");
@@ -63,11 +63,11 @@ TensorId MaskedExperts::Backward(TensorId output_gradient, std::string input_gra
   return parts_.NormBackward(norm_, d_routed.tokens, std::move(input_gradient_name));
 }
 
-void MaskedExperts::AddTo(TensorId sum, TensorId addend, const std::string& name) {
+void MegatronExperts::AddTo(TensorId sum, TensorId addend, const std::string& name) {
   b().AddPointwise(b().backward(), name, {sum, addend}, {sum});
 }
 
-RoutedTokens MaskedExperts::Route() {
+RoutedTokens MegatronExperts::Route() {
   auto& forward = b().forward();
   const std::int64_t all = shape_.tokens * shape_.experts, chosen = shape_.sent;
   const TensorId logits = b().AddTensor("router_logits", all, Category::activation, shape_.weights);
@@ -86,7 +86,7 @@ RoutedTokens MaskedExperts::Route() {
   return routed;
 }
 
-TensorId MaskedExperts::RouteBackward(TensorId d_weights) {
+TensorId MegatronExperts::RouteBackward(TensorId d_weights) {
   auto& backward = b().backward();
   std::vector<TensorId> reads = {d_weights, routed_.weights, routed_.mask, scores_, chosen_};
   if (balance_scores_.valid()) {
@@ -117,7 +117,7 @@ TensorId MaskedExperts::RouteBackward(TensorId d_weights) {
   return d_input;
 }
 
-ParameterId MaskedExperts::AddExperts(const std::string& name, std::int64_t out, std::int64_t in) {
+ParameterId MegatronExperts::AddExperts(const std::string& name, std::int64_t out, std::int64_t in) {
   const std::int64_t own = shape_.own_experts * out * in;
   return b().AddParameter({.name = name,
                            .elements = own,
@@ -127,13 +127,13 @@ ParameterId MaskedExperts::AddExperts(const std::string& name, std::int64_t out,
 }
 
 /// One product for each expert, of as many rows each; rounded up.
-Gemm MaskedExperts::Grouped(std::int64_t n, std::int64_t k) const {
+Gemm MegatronExperts::Grouped(std::int64_t n, std::int64_t k) const {
   Gemm gemm = parts_.MakeGemm(CeilDiv(shape_.rows, shape_.own_experts), n, k);
   gemm.batch = shape_.own_experts;
   return gemm;
 }
 
-TensorId MaskedExperts::RunExperts(const ExpertRows& rows) {
+TensorId MegatronExperts::RunExperts(const ExpertRows& rows) {
   auto& forward = b().forward();
   up_out_ = AddRows("experts_up_out", up_width_);
   b().Add(forward, "experts_up.forward", Grouped(up_width_, shape_.hidden), {rows.tokens, rows.counts}, {up_out_})
@@ -154,7 +154,7 @@ TensorId MaskedExperts::RunExperts(const ExpertRows& rows) {
 }
 
 /// Fused: one kernel for activation and weights. Else the activation by itself, and a product in the wider dtype.
-void MaskedExperts::Activate(TensorId weights) {
+void MegatronExperts::Activate(TensorId weights) {
   auto& forward = b().forward();
   down_in_ = AddRows("experts_down_in", width_);
   if (IsFused()) {
@@ -175,7 +175,7 @@ void MaskedExperts::Activate(TensorId weights) {
   b().AddPointwise(forward, "experts_weights.forward", {activated_, weights}, std::move(products));
 }
 
-ExpertRows MaskedExperts::ExpertsBackward(TensorId gradient) {
+ExpertRows MegatronExperts::ExpertsBackward(TensorId gradient) {
   const TensorId d_down_in = AddRows("d_experts_down_in", width_);
   ProductBackward("experts_down", down_, down_in_, gradient, d_down_in);
   const TensorId d_weights = b().AddTensor("d_row_weights", shape_.rows, Category::activation, shape_.weights);
@@ -190,8 +190,8 @@ ExpertRows MaskedExperts::ExpertsBackward(TensorId gradient) {
   return {d_rows, d_weights, {}};
 }
 
-void MaskedExperts::ProductBackward(const std::string& name, ParameterId weight, TensorId input, TensorId gradient,
-                                    TensorId to) {
+void MegatronExperts::ProductBackward(const std::string& name, ParameterId weight, TensorId input, TensorId gradient,
+                                      TensorId to) {
   const bool weight_first = parts_.partition().linear_order == Partition::LinearOrder::weight_gradient_first;
   const std::int64_t out = b().tensor(gradient).elements / shape_.rows, in = b().tensor(to).elements / shape_.rows;
   if (weight_first) {
@@ -204,7 +204,7 @@ void MaskedExperts::ProductBackward(const std::string& name, ParameterId weight,
   }
 }
 
-void MaskedExperts::WeightGradient(const std::string& name, ParameterId weight, TensorId input, TensorId gradient) {
+void MegatronExperts::WeightGradient(const std::string& name, ParameterId weight, TensorId input, TensorId gradient) {
   if (!b().trainable(weight)) {
     return;
   }
@@ -215,7 +215,7 @@ void MaskedExperts::WeightGradient(const std::string& name, ParameterId weight, 
 }
 
 /// Products with weights are made in the wider dtype and cast; the weights' gradients are sums over one of [rows, f].
-TensorId MaskedExperts::ActivationBackward(TensorId d_down_in, TensorId d_weights) {
+TensorId MegatronExperts::ActivationBackward(TensorId d_down_in, TensorId d_weights) {
   auto& backward = b().backward();
   const TensorId d_up_out = AddRows("d_experts_up_out", up_width_);
   if (IsFused()) {
@@ -246,7 +246,7 @@ TensorId MaskedExperts::ActivationBackward(TensorId d_down_in, TensorId d_weight
   return d_up_out;
 }
 
-TensorId MaskedExperts::SharedForward() {
+TensorId MegatronExperts::SharedForward() {
   const TensorId output = shared_.Forward(parts_.ColumnOver(norm_, "shared_in"));
   if (!experts().shared_gate) {
     return output;
@@ -259,7 +259,7 @@ TensorId MaskedExperts::SharedForward() {
   return gated;
 }
 
-TensorId MaskedExperts::SharedBackward(TensorId gradient) {
+TensorId MegatronExperts::SharedBackward(TensorId gradient) {
   if (!experts().shared_gate) {
     return shared_.Backward(gradient);
   }

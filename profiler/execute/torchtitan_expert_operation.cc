@@ -9,28 +9,29 @@
 #include "kernels/linear_cuda.h"
 #include "kernels/pointwise_cuda.h"
 #include "kernels/row_weights_cuda.h"
+#include "models/job/validate.h"
 #include "profiler/execute/row_operands.h"
 
 namespace tidemark {
 namespace {
 
 /// Rows of a gate whose input is cast, of experts with three weights, and of outputs that are weighted.
-class IndexedExpertBinder : RowOperands {
+class TorchtitanExpertBinder : RowOperands {
  public:
-  explicit IndexedExpertBinder(const RowOperands& operands) : RowOperands(operands) {}
+  explicit TorchtitanExpertBinder(const RowOperands& operands) : RowOperands(operands) {}
 
   std::optional<Result<Operation>> Bind() const {
     struct Row {
       std::string_view name;
-      Operation (IndexedExpertBinder::*bind)() const;
+      Operation (TorchtitanExpertBinder::*bind)() const;
     };
-    using B = IndexedExpertBinder;
+    using B = TorchtitanExpertBinder;
     static constexpr std::array kRows = {
-        Row{"gate.widen", &B::Widen},
-        Row{"gate.forward", &B::GateForward},
-        Row{"gate.input_gradient", &B::GateInputGradient},
-        Row{"gate.weight_gradient", &B::GateWeightGradient},
-        Row{"choice.backward", &B::ChoiceBackward},
+        Row{"router_gate.widen", &B::Widen},
+        Row{"router_gate.forward", &B::GateForward},
+        Row{"router_gate.input_gradient", &B::GateInputGradient},
+        Row{"router_gate.weight_gradient", &B::GateWeightGradient},
+        Row{"route_scores.backward", &B::ChoiceBackward},
         Row{"experts_silu.forward", &B::SiluForward},
         Row{"experts_silu.backward", &B::SiluBackward},
         Row{"experts_product.forward", &B::ProductForward},
@@ -133,7 +134,9 @@ class IndexedExpertBinder : RowOperands {
   }
 
   Operation Zero() const {
-    return {{c_.Read(0).type}, [=](Writes writes, const Queue& queue) { on::Zero(queue, writes[0]); }};
+    const std::int64_t tokens = shape_.tokens() / (c_.job.layout.sp ? c_.model.place().size : 1);
+    return {{{c_.Stored(PartitionOf(c_.job).compute), tokens * decoder_.hidden}},
+            [=](Writes writes, const Queue& queue) { on::Zero(queue, writes[0]); }};
   }
 
   Operation Weigh() const {
@@ -152,8 +155,8 @@ class IndexedExpertBinder : RowOperands {
 
 }  // namespace
 
-std::optional<Result<Operation>> BindIndexedExperts(const RowOperands& operands) {
-  return IndexedExpertBinder(operands).Bind();
+std::optional<Result<Operation>> BindTorchtitanExperts(const RowOperands& operands) {
+  return TorchtitanExpertBinder(operands).Bind();
 }
 
 }  // namespace tidemark

@@ -7,11 +7,11 @@
 
 #include "tests/models/network_fixture.h"
 
-// Expected sizes: those of torchtitan's experts (models/network/indexed_experts.h), as torchtitan at b5bcd76c allocated
-// them for Qwen3 30B A3B and 8,192 tokens (tests/gpu/torchtitan_rehearsal.py): h = 2048, 128 experts of f = 768, eight
-// for each token.
+// Expected sizes: those of torchtitan's experts (models/network/torchtitan_experts.h), as torchtitan at b5bcd76c
+// allocated them for Qwen3 30B A3B and 8,192 tokens (tests/gpu/torchtitan_rehearsal.py): h = 2048, 128 experts of f =
+// 768, eight for each token.
 
-namespace tidemark::network_indexed_experts_test {
+namespace tidemark::network_torchtitan_experts_test {
 namespace {
 
 constexpr std::int64_t kTokens = 8192, kHidden = 2048, kFfn = 768, kExperts = 128, kPerToken = 8;
@@ -22,7 +22,7 @@ Network WithExperts(const std::function<void(Experts&)>& change = {}) {
   auto& decoder = std::get<Decoder>(network.shape);
   decoder.hidden = kHidden;
   decoder.experts = {
-      .count = kExperts, .per_token = kPerToken, .ffn = kFfn, .router_fp32 = true, .layer = Experts::Layer::indexed};
+      .count = kExperts, .per_token = kPerToken, .ffn = kFfn, .router_fp32 = true, .layer = Experts::Layer::torchtitan};
   if (change) {
     change(decoder.experts);
   }
@@ -49,7 +49,7 @@ const Parameter& Named(const Block& block, const std::string& name) {
   return *found;
 }
 
-TEST(IndexedExperts, SaveWhatTorchtitanKeeps) {
+TEST(TorchtitanExperts, SaveWhatTorchtitanKeeps) {
   std::map<std::string, std::int64_t> saved = Saved(Layer(WithExperts(), Over(1)));
   for (const char* of_attention : {"norm1_in", "rstd1", "qkv_in", "q", "k", "v", "attn_out", "lse"}) {
     saved.erase(of_attention);
@@ -67,9 +67,9 @@ TEST(IndexedExperts, SaveWhatTorchtitanKeeps) {
       {"token_order", kMiB / 2},       // aten.floor_divide
       {"permuted_rows", 256 * kMiB},   // aten.index of the tokens
       {"tokens_per_expert", 8 * kExperts},
-      {"experts_gate", 96 * kMiB},     // aten._grouped_mm
+      {"experts_w1_out", 96 * kMiB},   // aten._grouped_mm
       {"experts_silu", 96 * kMiB},     // aten.silu
-      {"experts_up", 96 * kMiB},       // aten._grouped_mm
+      {"experts_w3_out", 96 * kMiB},   // aten._grouped_mm
       {"experts_down_in", 96 * kMiB},  // aten.mul
       {"combined_wide", 512 * kMiB},   // aten._to_copy of what they return
   };
@@ -86,7 +86,7 @@ CategoryPeaks PeaksOfNamed(Block block, const std::set<std::string>& names) {
 
 // Behind the experts: what they return, 256 MiB, zeros, 32, both casts, 512 each, and the narrow one of 256. In the
 // backward pass the gradient, what it is times the outputs and times the weights, each in fp32, beside the saved cast.
-TEST(IndexedExperts, WeightTheirOutputsInTheWiderDtype) {
+TEST(TorchtitanExperts, WeightTheirOutputsInTheWiderDtype) {
   const Block block = Layer(WithExperts(), Over(1));
   EXPECT_EQ(PeaksOfNamed(block, {"experts_out", "experts_zeros", "combined_wide", "experts_weighted_wide",
                                  "experts_weighted", "experts_sum"})
@@ -98,23 +98,13 @@ TEST(IndexedExperts, WeightTheirOutputsInTheWiderDtype) {
             4 * 512 * kMiB);
 }
 
-TEST(IndexedExperts, OfFp32CastNothing) {
-  Partition fp32 = Over(1);
-  fp32.compute = fp32.gradients = DType::fp32;
-  const std::map<std::string, std::int64_t> saved = Saved(Layer(WithExperts(), fp32));
-  EXPECT_FALSE(saved.contains("gate_in"));
-  EXPECT_FALSE(saved.contains("combined_wide"));
-  EXPECT_EQ(saved.at("experts_in"), kTokens * kHidden * 4) << "the gate's input is the norm's output";
-  EXPECT_EQ(saved.at("experts_out"), kRows * kHidden * 4);
-}
-
-TEST(IndexedExperts, KeepOneTensorLessWhereTheirUnitIsFused) {
+TEST(TorchtitanExperts, KeepOneTensorLessWhereTheirUnitIsFused) {
   Partition fused = Over(1);
   fused.fused_glu = true;
   EXPECT_EQ(SavedTotal(Layer(WithExperts(), Over(1))) - SavedTotal(Layer(WithExperts(), fused)), 96 * kMiB);
 }
 
-TEST(IndexedExperts, SendRowsAndNoWeights) {
+TEST(TorchtitanExperts, SendRowsAndNoWeights) {
   const Block block = Layer(WithExperts(), Over(4));
   for (const auto* pass : {&block.forward, &block.backward}) {
     std::int64_t sent = 0, messages = 0;
@@ -135,20 +125,20 @@ TEST(IndexedExperts, SendRowsAndNoWeights) {
 }
 
 // apply_fsdp_to_decoder: Shard(0), and Shard(1) where there are more ranks than experts.
-TEST(IndexedExperts, AreShardedByExpertsWhereThereAreEnough) {
-  EXPECT_EQ(Named(Layer(WithExperts(), Over(1, 128)), "experts_w1").rows, kExperts);
-  EXPECT_EQ(Named(Layer(WithExperts(), Over(1, 256)), "experts_w1").rows, kFfn);
-  EXPECT_EQ(Named(Layer(WithExperts(), Over(1, 256)), "experts_w2").rows, kHidden);
+TEST(TorchtitanExperts, AreShardedByExpertsWhereThereAreEnough) {
+  EXPECT_EQ(Named(Layer(WithExperts(), Over(1, 128)), "experts_w1").ShardedRows(), kExperts);
+  EXPECT_EQ(Named(Layer(WithExperts(), Over(1, 256)), "experts_w1").ShardedRows(), kFfn);
+  EXPECT_EQ(Named(Layer(WithExperts(), Over(1, 256)), "experts_w2").ShardedRows(), kHidden);
 }
 
 // What all tokens go through beside them reads the norm's output, which is kept for it.
-TEST(IndexedExperts, SharedOnesKeepTheirInput) {
+TEST(TorchtitanExperts, SharedOnesKeepTheirInput) {
   const Network network = WithExperts([](Experts& e) { e.shared_ffn = 256; });
   EXPECT_EQ(SavedTotal(Layer(network, Over(1))) - SavedTotal(Layer(WithExperts(), Over(1))),
             kTokens * 2 * (kHidden + 4 * 256));
 }
 
-TEST(IndexedExperts, RefuseWhatTorchtitanHasNot) {
+TEST(TorchtitanExperts, RefuseWhatTorchtitanHasNot) {
   const auto refusal = [](const std::function<void(Experts&)>& change) {
     return Refusal(WithExperts(change), Over(1));
   };
@@ -161,7 +151,7 @@ TEST(IndexedExperts, RefuseWhatTorchtitanHasNot) {
               .shared_ffn = 8,
               .shared_gate = true,
               .router_fp32 = true,
-              .layer = Experts::Layer::indexed};
+              .layer = Experts::Layer::torchtitan};
        },
        "shared_gate to false"},
       {[](Experts& e) { e.kernel = Experts::Kernel::sequential; }, "kernel to grouped"},
@@ -170,10 +160,13 @@ TEST(IndexedExperts, RefuseWhatTorchtitanHasNot) {
   for (const auto& [change, hint] : cases) {
     EXPECT_NE(refusal(change).find(hint), std::string::npos) << refusal(change);
   }
+  Partition fp32 = Over(1);
+  fp32.compute = DType::fp32;
+  EXPECT_NE(Refusal(WithExperts(), fp32).find("precision.params to bf16"), std::string::npos);
   Partition parts = WorkedPartition(2, true);
   parts.etp = 2;
-  EXPECT_NE(Refusal(WithExperts(), parts).find("layout.etp to 1"), std::string::npos);
+  EXPECT_NE(Refusal(WithExperts(), parts).find("layout.tp to 1"), std::string::npos);
 }
 
 }  // namespace
-}  // namespace tidemark::network_indexed_experts_test
+}  // namespace tidemark::network_torchtitan_experts_test

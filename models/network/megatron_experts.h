@@ -14,7 +14,7 @@
 namespace tidemark {
 
 /// Experts whose router tells where tokens go by a mask, and whose rows are weighted between their two products, as
-/// Megatron-LM computes them (Experts::Layer::masked).
+/// Megatron-LM computes them (Experts::Layer::megatron).
 ///
 /// Of T tokens that a rank has rows of, E experts, k of them a token, e expert-parallel and t expert-tensor-parallel
 /// ranks, hidden size h and experts of width f, whose first product makes u (2f with a gated unit):
@@ -42,9 +42,9 @@ namespace tidemark {
 /// host waits for it before it can launch the experts' products; that `sequential` experts are launched one by one, and
 /// that their gradients on the way are those of one; that a gated activation in single operations saves a copy of its
 /// linear half; and that products of unlike numbers of rows take longer than those of their mean.
-class MaskedExperts : public ExpertLayer {
+class MegatronExperts : public ExpertLayer {
  public:
-  explicit MaskedExperts(DecoderParts& parts);
+  explicit MegatronExperts(DecoderParts& parts);
 
   TensorId Forward(TensorId input) override;
   TensorId Backward(TensorId output_gradient, std::string input_gradient_name) override;
