@@ -34,18 +34,19 @@ void ParameterTable::Declare(Role& role, const std::string& what, Category categ
     for (const Parameter& parameter : run.block().parameters) {
       const std::int64_t elements = parameter.tied ? 0 : elements_of(parameter);
       const std::string name = run.block().name + "." + parameter.name;
-      buffers_.back().push_back(elements == 0 ? BufferId{}
-                                              : role.builder.AddBuffer({fmt::format("{} {}", what, name),
-                                                                        category,
-                                                                        dtype,
-                                                                        elements,
-                                                                        {run.count, 1},
-                                                                        role.compute,
-                                                                        Place::device,
-                                                                        resident,
-                                                                        kept,
-                                                                        {},
-                                                                        HoldsOne(as, name, elements, parameter.elements)}));
+      buffers_.back().push_back(elements == 0
+                                    ? BufferId{}
+                                    : role.builder.AddBuffer({fmt::format("{} {}", what, name),
+                                                              category,
+                                                              dtype,
+                                                              elements,
+                                                              {run.count, 1},
+                                                              role.compute,
+                                                              Place::device,
+                                                              resident,
+                                                              kept,
+                                                              {},
+                                                              HoldsOne(as, name, elements, parameter.elements)}));
     }
   }
 }
