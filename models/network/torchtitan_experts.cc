@@ -54,11 +54,8 @@ ParameterId TorchtitanExperts::AddExperts(const std::string& name, std::int64_t 
 void TorchtitanExperts::Route() {
   auto& forward = b().forward();
   const std::int64_t all = shape_.tokens * shape_.experts;
-  const Gemm gemm = [&] {
-    Gemm product = parts_.MakeGemm(shape_.tokens, shape_.experts, shape_.hidden);
-    product.output = shape_.weights;
-    return product;
-  }();
+  Gemm gemm = parts_.MakeGemm(shape_.tokens, shape_.experts, shape_.hidden);
+  gemm.output = shape_.weights;
   const TensorId logits = AddWide("router_logits", all);
   gate_in_ = AddWide("gate_in", shape_.tokens * shape_.hidden);
   gate_weight_wide_ = AddWide("gate_weight", shape_.experts * shape_.hidden);

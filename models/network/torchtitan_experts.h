@@ -26,9 +26,8 @@ namespace tidemark {
 ///   combine    sent back, cast to fp32, each times its weight, cast again, and added up in [T, h]
 ///
 /// In bf16, the only dtype of these products:
-///   saved      input [T, h] and weight [E, h] of the gate in fp32, scores [T, E], the rows [R, h], [R, f] four times,
-///   what
-///              comes back [N, h] in fp32, and 32 bytes for each expert of a token
+///   saved      input [T, h] and weight [E, h] of the gate in fp32, scores [T, E], the rows [R, h], [R, f] four times;
+///              what comes back [N, h] in fp32; and 32 bytes for each expert of a token
 ///   forward    until the layer returns its norm's output [T, h] and the map; until rows are added up what the experts
 ///              return [R, h] and zeros [T, h]; while they are weighted two of [N, h] in fp32
 ///   backward   three of [N, h] in fp32 besides the saved one
