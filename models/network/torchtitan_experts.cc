@@ -244,7 +244,9 @@ void TorchtitanExperts::ProductBackward(const std::string& name, ParameterId wei
     b().Add(backward, name + ".weight_gradient", gemm, {input, gradient, rows_.counts}, {}).gradients = {weight};
   }
   b().Add(backward, name + ".input_gradient", Grouped(in, out), {gradient, rows_.counts}, {to}).parameters = {weight};
-  backward.emplace_back(Hold{name + ".saved", {input}, {}});
+  if (b().trainable(weight)) {
+    backward.emplace_back(Hold{name + ".saved", {input}, {}});
+  }
 }
 
 TensorId TorchtitanExperts::RouteBackward(TensorId d_weights) {

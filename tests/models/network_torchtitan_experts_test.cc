@@ -104,6 +104,16 @@ TEST(TorchtitanExperts, KeepOneTensorLessWhereTheirUnitIsFused) {
   EXPECT_EQ(SavedTotal(Layer(WithExperts(), Over(1))) - SavedTotal(Layer(WithExperts(), fused)), 96 * kMiB);
 }
 
+// Frozen experts have no use for what their products read.
+TEST(TorchtitanExperts, KeepNoInputsOfFrozenProducts) {
+  Network network = WithExperts();
+  network.trainable = {"layer.router"};
+  const std::map<std::string, std::int64_t> saved = Saved(Layer(network, Over(1)));
+  EXPECT_FALSE(saved.contains("permuted_rows"));
+  EXPECT_FALSE(saved.contains("experts_down_in"));
+  EXPECT_TRUE(saved.contains("gate_in"));
+}
+
 TEST(TorchtitanExperts, SendRowsAndNoWeights) {
   const Block block = Layer(WithExperts(), Over(4));
   for (const auto* pass : {&block.forward, &block.backward}) {
