@@ -129,7 +129,9 @@ class Saved : TorchtitanJob {
       return fields_.Refuse(kTp, "1", beside, hint);
     }
     TIDEMARK_ASSIGN(const std::int64_t ep, fields_.Whole(kEp, 1));
-    if (ep > 1 && !Speaks(given_, "layout.ep")) {
+    if (Speaks(given_, "strategy")) {  // which may divide them
+      settings_["layout.ep"] = fields_.Value(kEp, "1");
+    } else if (ep > 1 && !Speaks(given_, "layout.ep")) {
       return fields_.Refuse(kEp, "1", "experts on several ranks are not supported by this version under FSDP2",
                             "price all experts on each rank: --set layout.ep=1");
     }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/configs/torchtitan_experts.h"
 
-#include <fmt/format.h>
-
 #include <string_view>
 
 #include "models/network/network.h"

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -129,21 +130,21 @@ Status TorchtitanJob::ReadCompiling() {
 }
 
 Status TorchtitanJob::RefuseForcedShapes(const std::string& path) const {
-  const ConfigValue* shapes = fields_.Given(path);
-  if (shapes != nullptr && shapes->kind != ConfigValue::Kind::list) {
-    return ErrorAt(*shapes, path, fmt::format("expected a list of names, found {}", Describe(*shapes)), "[] for none");
-  }
   constexpr std::string_view kGate = "moe.router.gate";
-  const bool has_experts = settings_.contains("network.experts.count");
-  for (const ConfigValue& name : shapes == nullptr ? std::vector<ConfigValue>() : shapes->items) {
-    if (name.text != kGate) {
-      return ErrorAt(*shapes, path, "products that are done again by their shapes are not supported by this version",
-                     fmt::format("set it to [\"{}\"] to price what torchtitan's list keeps", kGate));
-    }
+  const ConfigValue* shapes = fields_.Given(path);
+  if (shapes == nullptr) {
+    return Done{};
   }
-  if (has_experts && shapes != nullptr && shapes->items.empty()) {
-    return ErrorAt(*shapes, path, "routers whose gate's output is kept are not supported by this version",
-                   fmt::format("set it to [\"{}\"], the default", kGate));
+  const std::string hint = fmt::format("set it to [\"{}\"], the default, to price what torchtitan's list keeps", kGate);
+  if (shapes->kind != ConfigValue::Kind::list) {
+    return ErrorAt(*shapes, path, fmt::format("expected a list of names, found {}", Describe(*shapes)), hint);
+  }
+  if (std::ranges::any_of(shapes->items, [&](const ConfigValue& name) { return name.text != kGate; })) {
+    return ErrorAt(*shapes, path, "products that are done again by their shapes are not supported by this version",
+                   hint);
+  }
+  if (shapes->items.empty() && settings_.contains("network.experts.count")) {
+    return ErrorAt(*shapes, path, "routers whose gate's output is kept are not supported by this version", hint);
   }
   return Done{};
 }

@@ -26,7 +26,7 @@ struct Parameter {
   std::string name;                ///< within the block: "wq", "norm1"
   std::int64_t elements = 0;       ///< on this tensor-parallel rank
   std::int64_t rows = 1;           ///< of the matrix on this rank, or of all experts' matrices; divides `elements`
-  std::int64_t sharded_rows = 0;   ///< of the dimension that FSDP2 shards and pads, where that is none of `rows`
+  std::int64_t sharded_rows = 0;   ///< size of the dimension that FSDP2 shards and pads; 0: it is `rows`
   std::int64_t elements_full = 0;  ///< over all tensor-parallel and expert-parallel ranks
   bool trainable = true;
   bool tied = false;             ///< a second use of a parameter defined in another block: not stored again

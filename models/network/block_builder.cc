@@ -23,6 +23,7 @@ BlockBuilder::BlockBuilder(std::string name, std::span<const std::string> traina
 
 ParameterId BlockBuilder::AddParameter(Parameter parameter) {
   TIDEMARK_CHECK(parameter.rows > 0 && parameter.elements % parameter.rows == 0);
+  TIDEMARK_CHECK(parameter.elements % parameter.ShardedRows() == 0);
   parameter.trainable = parameter.trainable && IsTrainable(trainable_, block_.name + "." + parameter.name);
   block_.parameters.push_back(std::move(parameter));
   return ParameterId{static_cast<std::uint32_t>(block_.parameters.size() - 1)};

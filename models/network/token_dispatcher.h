@@ -10,7 +10,7 @@
 
 namespace tidemark {
 
-/// Sizes of a layer's experts on one rank, for one microbatch (megatron_experts.h).
+/// Sizes of a layer's experts on one rank, for one microbatch (megatron_experts.h, torchtitan_experts.h).
 struct ExpertShape {
   explicit ExpertShape(const DecoderParts& parts);
 

@@ -31,7 +31,7 @@ class TorchtitanExpertBinder : RowOperands {
         Row{"router_gate.forward", &B::GateForward},
         Row{"router_gate.input_gradient", &B::GateInputGradient},
         Row{"router_gate.weight_gradient", &B::GateWeightGradient},
-        Row{"route_scores.backward", &B::ChoiceBackward},
+        Row{"route_scores.backward", &B::RouteBackward},
         Row{"experts_silu.forward", &B::SiluForward},
         Row{"experts_silu.backward", &B::SiluBackward},
         Row{"experts_product.forward", &B::ProductForward},
@@ -89,7 +89,7 @@ class TorchtitanExpertBinder : RowOperands {
             }};
   }
 
-  Operation ChoiceBackward() const {
+  Operation RouteBackward() const {
     const ConstTensor gradient = c_.Read(0), scores = c_.Read(2), chosen = c_.Read(3);
     const kernels::Routing routing{gradient.type.elements / experts().count, experts().count, experts().per_token};
     return {{gradient.type}, [=](Writes writes, const Queue& queue) {

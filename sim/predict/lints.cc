@@ -276,11 +276,15 @@ class Linter {
   std::string ExpertsHint(const Experts& experts) const {
     if (experts.layer == Experts::Layer::torchtitan) {
       return fmt::format("use fsdp2-scatter-each or another of FSDP2's, whose tables they are{}",
-                         job_.layout.ep > 1 ? ", with layout.ep 1" : "");
+                         job_.layout.ep * job_.layout.tp > 1 ? ", with layout.ep and layout.tp 1" : "");
     }
-    const bool has_torchtitans = strategy_.defaults.experts && !experts.shared_gate && !experts.balancing_loss;
-    return has_torchtitans ? "price torchtitan's: network.experts.layer=torchtitan, network.experts.router_fp32=true"
-                           : "use megatron or megatron-dist-opt, whose tables they are";
+    Job torchtitans = job_;
+    auto& own = std::get<Decoder>(torchtitans.network.shape).experts;
+    own.layer = Experts::Layer::torchtitan;
+    own.router_fp32 = true;
+    return strategy_.defaults.experts && Validate(torchtitans) && strategy_.Accept(torchtitans)
+               ? "price torchtitan's: network.experts.layer=torchtitan, network.experts.router_fp32=true"
+               : "use megatron or megatron-dist-opt, whose tables they are";
   }
 
   void Gathers() {

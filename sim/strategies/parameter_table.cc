@@ -6,20 +6,15 @@
 namespace tidemark {
 namespace {
 
-/// What a buffer of so many elements holds: a parameter as its name says, padded where it has fewer, or a part of it. A
-/// part that is no multiple is not rounded up, as those of frozen parameters.
+/// What a buffer of so many elements holds of a parameter: nothing that its name does not say, the parameter and
+/// padding, or a part `as` given. A part that is no multiple is not rounded up, as those of frozen parameters.
 std::vector<Holding> HoldsOne(const std::optional<Holding>& as, const std::string& parameter, std::int64_t elements,
                               std::int64_t whole) {
-  if (!as && elements <= whole) {
-    return {};
+  if (!as) {
+    return elements <= whole ? std::vector<Holding>()
+                             : std::vector{Holding{.frozen = true, .of = {{parameter}}, .multiple = elements}};
   }
-  Holding holding;
-  if (as) {
-    holding = *as;
-  } else {
-    holding.frozen = true;
-    holding.multiple = elements;
-  }
+  Holding holding = *as;
   holding.of = {{parameter}};
   holding.multiple = elements % holding.multiple == 0 ? holding.multiple : 1;
   return {holding};

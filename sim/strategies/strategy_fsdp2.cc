@@ -58,9 +58,9 @@ Status Refuse(const Job& job) {
        "leave buffers.set_to_none at true"},
       GradientsLikeParameters(axes.precision),
       {DividesExperts(job), "layout.dp",
-       "more ranks than experts (torchtitan's) are given rows of each, as many each, which fully_shard wants to divide "
-       "evenly: network.experts.ffn and network.hidden are no multiples of them",
-       "choose a layout.dp whose shards divide both, or one of at most network.experts.count"},
+       "more ranks than experts (torchtitan's) are given rows of each, which fully_shard wants to divide evenly: "
+       "network.experts.ffn and network.hidden are no multiples of the shards",
+       "let layout.dp * layout.cp be at most network.experts.count, or the shards divide both"},
       {axes.precision.accumulate == axes.precision.reduce, "precision.accumulate",
        "fully_shard accumulates deferred gradients in the reduce dtype",
        "give precision.accumulate and precision.reduce the same dtype"},

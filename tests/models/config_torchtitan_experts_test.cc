@@ -62,6 +62,10 @@ TEST(ConfigTorchtitanExperts, AreOnEveryRank) {
               HasSubstr("expert_parallel_degree: experts on several ranks are not supported by this version under "
                         "FSDP2\nhint: price all experts on each rank: --set layout.ep=1"));
   Read("\"expert_parallel_degree\": 1", "\"expert_parallel_degree\": 4", {"layout.dp=8", "layout.ep=1"});
+  EXPECT_EQ(TextOf(Read("\"expert_parallel_degree\": 1", "\"expert_parallel_degree\": 4",
+                        {"layout.dp=8", "strategy=megatron-dist-opt", "optimizer_step.kernel=fused"}),
+                   "layout.ep"),
+            "4");
   EXPECT_THAT(Refusal("\"expert_parallel_degree\": 1", "\"expert_parallel_degree\": \"x\""),
               HasSubstr("parallelism.expert_parallel_degree: expected a whole number"));
   EXPECT_THAT(RefusalOf(kFormat, SampleText(kSample), {"layout.dp=8", "layout.tp=2"}), HasSubstr("layout.tp: experts"));
@@ -71,6 +75,7 @@ TEST(ConfigTorchtitanExperts, AreOnEveryRank) {
 }
 
 TEST(ConfigTorchtitanExperts, OfOtherKindsAreRefusedByName) {
+  EXPECT_THAT(Refusal("\"router\": {", "\"a_router\": {"), HasSubstr("moe.a_router: belongs to a kind of module"));
   EXPECT_THAT(Refusal("\"token_dispatcher\": {", "\"token_dispatcher\": {\"num_max_tokens_per_rank\": 4096, "),
               HasSubstr("routed_experts.token_dispatcher: dispatchers with buffers of their own"));
   EXPECT_THAT(Refusal("\"token_dispatcher\": {", "\"token_dispatcher\": {\"pad_multiple\": 16, "),

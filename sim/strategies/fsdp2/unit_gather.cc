@@ -185,7 +185,7 @@ void UnitGather::Unpack(std::int64_t unit) {
     role_.Alloc(unsharded.back());
   });
   role_.builder.Emit(Wait{Gathered(unit), role_.compute});
-  const std::int64_t elements = units_.SizeAt(unit).elements;
+  const std::int64_t elements = units_.SizeAt(unit).padded;
   role_.MemoryKernel("unpack parameters", role_.compute, Work::compute, {role_.Ref(gathered_buffer_, unit)},
                      std::move(unsharded), elements, SizeOf(precision_.params) * 2 * elements);
   role_.builder.Emit(Record{role_.builder.Event("unpacked"), role_.compute});

@@ -21,7 +21,8 @@ namespace tidemark {
 /// `shard.prefetch_backward` lower ones in a backward pass (1 is what fully_shard does by itself).
 ///
 /// Each parameter of a unit has a shard and an unsharded copy of its own, padded like all shards together
-/// (_fsdp_param.py, init_all_gather_outputs); cast and gather buffer are one for the unit.
+/// (_fsdp_param.py, init_all_gather_outputs); cast and gather buffer are one for the unit. Left out: weights that are
+/// cut by another dimension than the first are copied once more behind their gather and in front of their scatter.
 ///
 /// A group of one rank gathers nothing (wait_for_unshard, current PyTorch): one parameter after another is cast,
 /// while the one before is still bound to the loop's variable, and copied.
