@@ -88,7 +88,7 @@ RoutedTokens MegatronExperts::Route() {
 
 TensorId MegatronExperts::RouteBackward(TensorId d_weights) {
   auto& backward = b().backward();
-  std::vector<TensorId> reads = {d_weights, routed_.weights, routed_.mask, scores_, chosen_};
+  std::vector<TensorId> reads = {d_weights, scores_, chosen_, routed_.weights, routed_.mask};
   if (balance_scores_.valid()) {
     reads.push_back(balance_scores_);
   }
@@ -126,24 +126,19 @@ ParameterId MegatronExperts::AddExperts(const std::string& name, std::int64_t ou
                            .experts = shape_.own_experts});
 }
 
-/// One product for each expert, of as many rows each; rounded up.
-Gemm MegatronExperts::Grouped(std::int64_t n, std::int64_t k) const {
-  Gemm gemm = parts_.MakeGemm(CeilDiv(shape_.rows, shape_.own_experts), n, k);
-  gemm.batch = shape_.own_experts;
-  return gemm;
-}
-
 TensorId MegatronExperts::RunExperts(const ExpertRows& rows) {
   auto& forward = b().forward();
   up_out_ = AddRows("experts_up_out", up_width_);
-  b().Add(forward, "experts_up.forward", Grouped(up_width_, shape_.hidden), {rows.tokens, rows.counts}, {up_out_})
+  b().Add(forward, "experts_up.forward", shape_.Product(parts_, up_width_, shape_.hidden), {rows.tokens, rows.counts},
+          {up_out_})
       .parameters = {up_};
   LayerPart activation{LayerPart::Kind::activation, forward.size(), 0};
   Activate(rows.weights);
   activation.end = forward.size();
   b().block().parts.push_back(activation);
   const TensorId output = AddRows("experts_out", shape_.hidden);
-  b().Add(forward, "experts_down.forward", Grouped(shape_.hidden, width_), {down_in_, rows.counts}, {output})
+  b().Add(forward, "experts_down.forward", shape_.Product(parts_, shape_.hidden, width_), {down_in_, rows.counts},
+          {output})
       .parameters = {down_};
   if (!Joins()) {
     return output;
@@ -197,8 +192,8 @@ void MegatronExperts::ProductBackward(const std::string& name, ParameterId weigh
   if (weight_first) {
     WeightGradient(name, weight, input, gradient);
   }
-  b().Add(b().backward(), name + ".input_gradient", Grouped(in, out), {gradient, rows_.counts}, {to}).parameters = {
-      weight};
+  b().Add(b().backward(), name + ".input_gradient", shape_.Product(parts_, in, out), {gradient, rows_.counts}, {to})
+      .parameters = {weight};
   if (!weight_first) {
     WeightGradient(name, weight, input, gradient);
   }
@@ -208,9 +203,8 @@ void MegatronExperts::WeightGradient(const std::string& name, ParameterId weight
   if (!b().trainable(weight)) {
     return;
   }
-  Gemm gemm = parts_.MakeGemm(b().tensor(gradient).elements / shape_.rows, b().tensor(input).elements / shape_.rows,
-                              CeilDiv(shape_.rows, shape_.own_experts));
-  gemm.batch = shape_.own_experts;
+  const std::int64_t out = b().tensor(gradient).elements / shape_.rows, in = b().tensor(input).elements / shape_.rows;
+  const Gemm gemm = shape_.WeightGradient(parts_, out, in);
   b().Add(b().backward(), name + ".weight_gradient", gemm, {input, gradient, rows_.counts}, {}).gradients = {weight};
 }
 

@@ -58,7 +58,6 @@ class MegatronExperts : public ExpertLayer {
   TensorId AddRows(std::string name, std::int64_t width) { return b().AddTensor(std::move(name), shape_.rows * width); }
   void AddParameters();
   ParameterId AddExperts(const std::string& name, std::int64_t out, std::int64_t in);
-  Gemm Grouped(std::int64_t n, std::int64_t k) const;
 
   RoutedTokens Route();
   TensorId RunExperts(const ExpertRows& rows);

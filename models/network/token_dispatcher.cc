@@ -21,6 +21,18 @@ ExpertShape::ExpertShape(const DecoderParts& parts)
   weights = of.router_fp32 && SizeOf(compute) < SizeOf(DType::fp32) ? DType::fp32 : compute;
 }
 
+Gemm ExpertShape::Product(const DecoderParts& parts, std::int64_t n, std::int64_t k) const {
+  Gemm gemm = parts.MakeGemm(CeilDiv(rows, own_experts), n, k);
+  gemm.batch = own_experts;
+  return gemm;
+}
+
+Gemm ExpertShape::WeightGradient(const DecoderParts& parts, std::int64_t n, std::int64_t k) const {
+  Gemm gemm = parts.MakeGemm(n, k, CeilDiv(rows, own_experts));
+  gemm.batch = own_experts;
+  return gemm;
+}
+
 std::unique_ptr<TokenDispatcher> MakeTokenDispatcher(DecoderParts& parts, const ExpertShape& shape) {
   switch (parts.decoder().experts.dispatcher) {
     case Experts::Dispatcher::all_to_all:

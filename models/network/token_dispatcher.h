@@ -25,6 +25,10 @@ struct ExpertShape {
 
   /// Ranks whose tokens the same experts see.
   std::int64_t Ranks() const { return ep * etp; }
+
+  /// One product for each expert, of as many rows each, rounded up: with its weight [n, k], and that of its gradient.
+  Gemm Product(const DecoderParts& parts, std::int64_t n, std::int64_t k) const;
+  Gemm WeightGradient(const DecoderParts& parts, std::int64_t n, std::int64_t k) const;
 };
 
 /// Tokens and how they are routed: [tokens, hidden], [tokens, experts] and a mask of the same size.

@@ -59,9 +59,9 @@ void TorchtitanExperts::Route() {
   const TensorId logits = AddWide("router_logits", all);
   gate_in_ = AddWide("gate_in", shape_.tokens * shape_.hidden);
   gate_weight_wide_ = AddWide("gate_weight", shape_.experts * shape_.hidden);
-  b().AddPointwise(forward, "router_gate.widen", {norm_.output}, {gate_in_, gate_weight_wide_}, 0).parameters = {
+  b().AddPointwise(forward, "router.widen", {norm_.output}, {gate_in_, gate_weight_wide_}, 0).parameters = {
       gate_weight_};
-  b().Add(forward, "router_gate.forward", gemm, {gate_in_, gate_weight_wide_}, {logits});
+  b().Add(forward, "router.forward", gemm, {gate_in_, gate_weight_wide_}, {logits});
   scores_ = AddWide("routing_scores", all);
   map_ = b().AddTensor("routing_map", all, Category::activation, DType::u8);
   chosen_scores_ = b().AddTensor("chosen_scores", shape_.sent, Category::activation, DType::fp32);
@@ -90,16 +90,10 @@ ExpertRows TorchtitanExperts::Dispatch() {
   return rows;
 }
 
-/// One product for each expert, of as many rows each; rounded up.
-Gemm TorchtitanExperts::Grouped(std::int64_t n, std::int64_t k) const {
-  Gemm gemm = parts_.MakeGemm(CeilDiv(shape_.rows, shape_.own_experts), n, k);
-  gemm.batch = shape_.own_experts;
-  return gemm;
-}
-
 void TorchtitanExperts::Product(const std::string& name, ParameterId weight, TensorId input, TensorId output) {
   const std::int64_t out = b().tensor(output).elements / shape_.rows, in = b().tensor(input).elements / shape_.rows;
-  b().Add(b().forward(), name + ".forward", Grouped(out, in), {input, rows_.counts}, {output}).parameters = {weight};
+  b().Add(b().forward(), name + ".forward", shape_.Product(parts_, out, in), {input, rows_.counts}, {output})
+      .parameters = {weight};
 }
 
 TensorId TorchtitanExperts::RunExperts() {
@@ -239,11 +233,12 @@ void TorchtitanExperts::ProductBackward(const std::string& name, ParameterId wei
   auto& backward = b().backward();
   const std::int64_t out = b().tensor(gradient).elements / shape_.rows, in = b().tensor(to).elements / shape_.rows;
   if (b().trainable(weight)) {
-    Gemm gemm = parts_.MakeGemm(out, in, CeilDiv(shape_.rows, shape_.own_experts));
-    gemm.batch = shape_.own_experts;
-    b().Add(backward, name + ".weight_gradient", gemm, {input, gradient, rows_.counts}, {}).gradients = {weight};
+    b().Add(backward, name + ".weight_gradient", shape_.WeightGradient(parts_, out, in),
+            {input, gradient, rows_.counts}, {})
+        .gradients = {weight};
   }
-  b().Add(backward, name + ".input_gradient", Grouped(in, out), {gradient, rows_.counts}, {to}).parameters = {weight};
+  b().Add(backward, name + ".input_gradient", shape_.Product(parts_, in, out), {gradient, rows_.counts}, {to})
+      .parameters = {weight};
   if (b().trainable(weight)) {
     backward.emplace_back(Hold{name + ".saved", {input}, {}});
   }
@@ -252,15 +247,15 @@ void TorchtitanExperts::ProductBackward(const std::string& name, ParameterId wei
 TensorId TorchtitanExperts::RouteBackward(TensorId d_weights) {
   auto& backward = b().backward();
   const TensorId d_logits = AddWide("d_router_logits", shape_.tokens * shape_.experts);
-  b().AddPointwise(backward, "route_scores.backward", {d_weights, scores_, chosen_scores_, chosen_}, {d_logits}, 8);
+  b().AddPointwise(backward, "route.backward", {d_weights, chosen_scores_, chosen_, scores_}, {d_logits}, 8);
   if (b().trainable(gate_weight_)) {
-    b().Add(backward, "router_gate.weight_gradient", parts_.MakeGemm(shape_.experts, shape_.hidden, shape_.tokens),
+    b().Add(backward, "router.weight_gradient", parts_.MakeGemm(shape_.experts, shape_.hidden, shape_.tokens),
             {gate_in_, d_logits}, {})
         .gradients = {gate_weight_};
   }
   const TensorId d_input = parts_.AddResidual("d_router_in");
   const TensorId wide = AddWide("d_gate_in", shape_.tokens * shape_.hidden);
-  b().Add(backward, "router_gate.input_gradient", parts_.MakeGemm(shape_.tokens, shape_.hidden, shape_.experts),
+  b().Add(backward, "router.input_gradient", parts_.MakeGemm(shape_.tokens, shape_.hidden, shape_.experts),
           {d_logits, gate_weight_wide_}, {wide});
   b().AddPointwise(backward, "router.narrow", {wide}, {d_input}, 0);
   return d_input;

@@ -19,14 +19,15 @@ namespace tidemark {
 /// Of T tokens of a rank, E experts, k of them a token, e expert-parallel ranks, hidden size h and experts of width f,
 /// whose three weights are [E / e, f, h], [E / e, h, f] and [E / e, f, h]:
 ///
-///   gate       input [T, h] and weight [E, h] cast to fp32, and their product, the logits [T, E]
+///   router     input [T, h] and weight [E, h] cast to fp32, and their product, the logits [T, E]
 ///   route      scores [T, E]; numbers and scores of the chosen experts [T, k]; a map of them [T, E]
 ///   dispatch   N = T k rows in the order of the experts, sent to the ranks of their experts: R of them, sorted there
 ///   experts    [R, h] to [R, f] twice, silu of one times the other, and back to [R, h], in bf16
 ///   combine    sent back, cast to fp32, each times its weight, cast again, and added up in [T, h]
 ///
 /// In bf16, the only dtype of these products:
-///   saved      input [T, h] and weight [E, h] of the gate in fp32, scores [T, E], the rows [R, h], [R, f] four times;
+///   saved      input [T, h] and weight [E, h] of the router in fp32, scores [T, E], the rows [R, h], [R, f] four
+///   times;
 ///              what comes back [N, h] in fp32; and 32 bytes for each expert of a token
 ///   forward    until the layer returns its norm's output [T, h] and the map; until rows are added up what the experts
 ///              return [R, h] and zeros [T, h]; while they are weighted two of [N, h] in fp32
@@ -54,7 +55,6 @@ class TorchtitanExperts : public ExpertLayer {
   }
   void AddParameters();
   ParameterId AddExperts(const std::string& name, std::int64_t out, std::int64_t in);
-  Gemm Grouped(std::int64_t n, std::int64_t k) const;
 
   void Route();
   ExpertRows Dispatch();

@@ -71,6 +71,7 @@ class RouterBinder : RowOperands {
     };
     using B = RouterBinder;
     static constexpr std::array kRows = {
+        Row{"router.widen", &B::Widen},
         Row{"router.forward", &B::RouterForward},
         Row{"router.input_gradient", &B::RouterInputGradient},
         Row{"router.weight_gradient", &B::RouterWeightGradient},
@@ -88,8 +89,21 @@ class RouterBinder : RowOperands {
  private:
   const Experts& experts() const { return decoder_.experts; }
 
-  Operation RouterForward() const {
+  /// Of a product whose input and weight were cast in an operation of their own.
+  Operation Widen() const {
     const ConstTensor input = c_.Read(0), weight = WeightRead(0);
+    const DType wide = kernels::StatisticsOf(input.type.dtype);
+    return {{{wide, input.type.elements}, {wide, weight.type.elements}}, [=](Writes writes, const Queue& queue) {
+              on::Copy(queue, input, writes[0]);
+              on::Copy(queue, weight, writes[1]);
+            }};
+  }
+
+  /// The weight itself, or its cast.
+  ConstTensor ReadWeight() const { return row_.parameters.empty() ? c_.Read(1) : WeightRead(0); }
+
+  Operation RouterForward() const {
+    const ConstTensor input = c_.Read(0), weight = ReadWeight();
     const kernels::Linear linear{input.type.elements / decoder_.hidden, decoder_.hidden, experts().count};
     const DType dtype = RoutesWide() ? kernels::StatisticsOf(input.type.dtype) : input.type.dtype;
     return {{LinearOutput(linear, dtype, linear.out)}, [=](Writes writes, const Queue& queue) {
@@ -99,7 +113,7 @@ class RouterBinder : RowOperands {
 
   /// In the logits' dtype where that is the wider one.
   Operation RouterInputGradient() const {
-    const ConstTensor gradient = c_.Read(0), weight = WeightRead(0);
+    const ConstTensor gradient = c_.Read(0), weight = ReadWeight();
     const kernels::Linear linear{gradient.type.elements / experts().count, decoder_.hidden, experts().count};
     const DType dtype = RoutesWide() ? gradient.type.dtype : weight.type.dtype;
     return {{LinearInputGradientOutput(linear, dtype)}, [=](Writes writes, const Queue& queue) {
@@ -109,11 +123,12 @@ class RouterBinder : RowOperands {
 
   Operation RouterWeightGradient() const {
     const ConstTensor input = c_.Read(0), gradient = c_.Read(1);
-    const std::size_t last = RoutesWide() ? 1 : 0;
+    const bool casts = !row_.writes.empty();
+    const std::size_t last = casts ? 1 : 0;
     const kernels::Linear linear{gradient.type.elements / experts().count, decoder_.hidden, experts().count,
                                  c_.Adds(last)};
     std::vector<TensorType> types;
-    if (RoutesWide()) {
+    if (casts) {
       types.push_back({gradient.type.dtype, input.type.elements});
     }
     types.push_back(LinearWeightGradientOutput(linear, GradientType(last)));
@@ -150,7 +165,7 @@ class RouterBinder : RowOperands {
   }
 
   Operation RouteBackward() const {
-    const ConstTensor gradient = c_.Read(0), scores = c_.Read(3), chosen = c_.Read(4);
+    const ConstTensor gradient = c_.Read(0), scores = c_.Read(1), chosen = c_.Read(2);
     const kernels::Routing routing = RoutingOf(gradient.type.elements);
     return {{gradient.type}, [=](Writes writes, const Queue& queue) {
               on::RoutingBackward(queue, routing, gradient, scores, chosen, writes[0]);

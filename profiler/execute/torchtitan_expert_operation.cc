@@ -4,9 +4,7 @@
 #include <optional>
 #include <string_view>
 
-#include "kernels/expert_routing_cuda.h"
 #include "kernels/glu_cuda.h"
-#include "kernels/linear_cuda.h"
 #include "kernels/pointwise_cuda.h"
 #include "kernels/row_weights_cuda.h"
 #include "models/job/validate.h"
@@ -15,7 +13,7 @@
 namespace tidemark {
 namespace {
 
-/// Rows of a gate whose input is cast, of experts with three weights, and of outputs that are weighted.
+/// Rows of experts with three weights, and of outputs that are weighted.
 class TorchtitanExpertBinder : RowOperands {
  public:
   explicit TorchtitanExpertBinder(const RowOperands& operands) : RowOperands(operands) {}
@@ -27,11 +25,6 @@ class TorchtitanExpertBinder : RowOperands {
     };
     using B = TorchtitanExpertBinder;
     static constexpr std::array kRows = {
-        Row{"router_gate.widen", &B::Widen},
-        Row{"router_gate.forward", &B::GateForward},
-        Row{"router_gate.input_gradient", &B::GateInputGradient},
-        Row{"router_gate.weight_gradient", &B::GateWeightGradient},
-        Row{"route_scores.backward", &B::RouteBackward},
         Row{"experts_silu.forward", &B::SiluForward},
         Row{"experts_silu.backward", &B::SiluBackward},
         Row{"experts_product.forward", &B::ProductForward},
@@ -52,50 +45,6 @@ class TorchtitanExpertBinder : RowOperands {
 
  private:
   const Experts& experts() const { return decoder_.experts; }
-
-  Operation Widen() const {
-    const ConstTensor input = c_.Read(0), weight = WeightRead(0);
-    const DType wide = kernels::StatisticsOf(input.type.dtype);
-    return {{{wide, input.type.elements}, {wide, weight.type.elements}}, [=](Writes writes, const Queue& queue) {
-              on::Copy(queue, input, writes[0]);
-              on::Copy(queue, weight, writes[1]);
-            }};
-  }
-
-  kernels::Linear GateOf(std::int64_t rows) const { return {rows, decoder_.hidden, experts().count}; }
-
-  Operation GateForward() const {
-    const ConstTensor input = c_.Read(0), weight = c_.Read(1);
-    const kernels::Linear gate = GateOf(input.type.elements / decoder_.hidden);
-    return {{LinearOutput(gate, input.type.dtype, gate.out)}, [=](Writes writes, const Queue& queue) {
-              on::LinearForward(queue, gate, input, weight, std::nullopt, writes);
-            }};
-  }
-
-  Operation GateInputGradient() const {
-    const ConstTensor gradient = c_.Read(0), weight = c_.Read(1);
-    const kernels::Linear gate = GateOf(gradient.type.elements / experts().count);
-    return {{LinearInputGradientOutput(gate, gradient.type.dtype)}, [=](Writes writes, const Queue& queue) {
-              on::LinearInputGradient(queue, gate, {&gradient, 1}, weight, writes[0]);
-            }};
-  }
-
-  Operation GateWeightGradient() const {
-    const ConstTensor input = c_.Read(0), gradient = c_.Read(1);
-    kernels::Linear gate = GateOf(gradient.type.elements / experts().count);
-    gate.accumulate = c_.Adds(0);
-    return {{LinearWeightGradientOutput(gate, GradientType(0))}, [=](Writes writes, const Queue& queue) {
-              on::LinearWeightGradient(queue, gate, input, {&gradient, 1}, writes[0]);
-            }};
-  }
-
-  Operation RouteBackward() const {
-    const ConstTensor gradient = c_.Read(0), scores = c_.Read(2), chosen = c_.Read(3);
-    const kernels::Routing routing{gradient.type.elements / experts().count, experts().count, experts().per_token};
-    return {{gradient.type}, [=](Writes writes, const Queue& queue) {
-              on::RoutingBackward(queue, routing, gradient, scores, chosen, writes[0]);
-            }};
-  }
 
   kernels::Glu GluOf() const { return {c_.Read(0).type.elements / experts().ffn, experts().ffn}; }
   TensorType Dense() const { return GluOutput(GluOf(), c_.Read(0).type.dtype); }

@@ -41,7 +41,7 @@ std::set<std::string> DoneAgain(bool collectives) {
 // by default; an all-to-all is on it unless torch.distributed's own is called.
 TEST(PerOperation, ExpertsAreDoneAgain) {
   const std::set<std::string> again = DoneAgain(false), all = DoneAgain(true);
-  for (const char* name : {"router_gate.forward", "experts_w1.forward", "experts_w2.forward", "experts_w3.forward"}) {
+  for (const char* name : {"router.forward", "experts_w1.forward", "experts_w2.forward", "experts_w3.forward"}) {
     EXPECT_TRUE(again.contains(std::string(name) + "_recomputed")) << name;
   }
   EXPECT_FALSE(again.contains("dispatch_rows.send_recomputed"));
