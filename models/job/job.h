@@ -280,7 +280,7 @@ struct StrategyDefaults {
   Axes axes;
   bool sp_with_tp = false;                   ///< layout.sp defaults to true where tp > 1, as it does for experts
   bool has_ring = false;                     ///< its system shares sequences in Transformer Engine's ring (layout.cp)
-  bool has_experts = false;                  ///< its system divides experts over ranks (layout.ep)
+  bool divides_experts = false;              ///< its system divides experts over ranks (layout.ep)
   std::optional<Experts::Layer> experts;     ///< how its system computes them
   std::vector<std::string> keys;             ///< axes that it looks at, beyond those that all strategies do
   std::function<Status(const Job&)> refuse;  ///< the combinations that the real system refuses, with its reason

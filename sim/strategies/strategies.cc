@@ -47,7 +47,7 @@ std::string OwnKeysLike(const std::string& key, const StrategyDefaults& strategy
 Status Strategy::Accept(const Job& job) const {
   TIDEMARK_TRY(refuse(job));
   TIDEMARK_TRY(WindowsOf(job));
-  if (job.layout.ep > 1 && !defaults.has_experts) {
+  if (job.layout.ep > 1 && !defaults.divides_experts) {
     return BadKey("layout.ep", fmt::format("{} does not divide experts over ranks here", defaults.name),
                   "set layout.ep to 1: each rank then has all experts; or use megatron or megatron-dist-opt");
   }

@@ -82,7 +82,7 @@ Strategy Megatron(const char* name, const char* summary, bool distributed_optimi
   Strategy strategy;
   strategy.defaults.name = name;
   strategy.defaults.summary = summary;
-  strategy.defaults.has_ring = strategy.defaults.has_experts = true;
+  strategy.defaults.has_ring = strategy.defaults.divides_experts = true;
   strategy.defaults.experts = Experts::Layer::megatron;
   Axes& axes = strategy.defaults.axes;
   axes.sync.when = Sync::When::last;

@@ -188,7 +188,7 @@ TEST(DividedExperts, AreNoMatterOfOtherSystems) {
   for (const Strategy& strategy : AllStrategies()) {
     const Job job = WithExperts(strategy.defaults.name, 2);
     const Status accepted = strategy.Accept(job);
-    if (strategy.defaults.has_experts) {
+    if (strategy.defaults.divides_experts) {
       EXPECT_TRUE(accepted.ok()) << accepted.error().Text();
     } else {
       ASSERT_FALSE(accepted.ok()) << strategy.defaults.name;
