@@ -144,4 +144,12 @@ void SortRows(const RowSort& op, const ConstTensor& from, const Tensor& to) {
   }
 }
 
+void SortOrder(const RowSort& op, const Tensor& order) {
+  TIDEMARK_CHECK((order.type == TensorType{DType::int64, op.all_rows()}));
+  auto* rows = Elements<std::int64_t>(order);
+  for (std::int64_t row = 0; row < op.all_rows(); ++row) {
+    rows[op.To(row)] = row;
+  }
+}
+
 }  // namespace tidemark::kernels

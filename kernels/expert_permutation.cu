@@ -152,6 +152,12 @@ struct CountOne {
   __host__ __device__ void operator()(std::int64_t i) const { counts[i] = count; }
 };
 
+struct PutRow {
+  RowSort op;
+  std::int64_t* order;
+  __host__ __device__ void operator()(std::int64_t row) const { order[op.To(row)] = row; }
+};
+
 }  // namespace
 
 void Permute(const Permutation& op, const ConstTensor& tokens, const ConstTensor& weights, const ConstTensor& mask,
@@ -208,6 +214,11 @@ void CountEvenly(std::int64_t rows, const Tensor& counts, const Queue& queue) {
 void SortRows(const RowSort& op, const ConstTensor& from, const Tensor& to, const Queue& queue) {
   TIDEMARK_CHECK(from.type.elements == op.all_rows() * op.width && to.type.elements == from.type.elements);
   EachRow(queue, op.all_rows(), MoveRow{op.width, nullptr, op, {from, to}});
+}
+
+void SortOrder(const RowSort& op, const Tensor& order, const Queue& queue) {
+  TIDEMARK_CHECK((order.type == TensorType{DType::int64, op.all_rows()}));
+  EachElement(queue, op.all_rows(), PutRow{op, Elements<std::int64_t>(order)});
 }
 
 }  // namespace tidemark::kernels::cuda

@@ -71,5 +71,7 @@ struct RowSort {
   }
 };
 void SortRows(const RowSort& op, const ConstTensor& from, const Tensor& to);
+/// Which row comes to each place.
+void SortOrder(const RowSort& op, const Tensor& order);
 
 }  // namespace tidemark::kernels

@@ -20,6 +20,7 @@ void UnpermuteBackward(const Permutation& op, const ConstTensor& token_gradients
                        const Tensor& row_gradients, const Queue& queue);
 void CountEvenly(std::int64_t rows, const Tensor& counts, const Queue& queue);
 void SortRows(const RowSort& op, const ConstTensor& from, const Tensor& to, const Queue& queue);
+void SortOrder(const RowSort& op, const Tensor& order, const Queue& queue);
 
 }  // namespace tidemark::kernels::cuda
 
@@ -31,5 +32,6 @@ inline constexpr OnQueue Unpermute{&kernels::Unpermute, &cuda::Unpermute};
 inline constexpr OnQueue UnpermuteBackward{&kernels::UnpermuteBackward, &cuda::UnpermuteBackward};
 inline constexpr OnQueue CountEvenly{&kernels::CountEvenly, &cuda::CountEvenly};
 inline constexpr OnQueue SortRows{&kernels::SortRows, &cuda::SortRows};
+inline constexpr OnQueue SortOrder{&kernels::SortOrder, &cuda::SortOrder};
 
 }  // namespace tidemark::kernels::on

@@ -115,7 +115,7 @@ class Saved : TorchtitanJob {
 
   /// Of the file's own network.
   Status ReadExperts() {
-    constexpr std::string_view kTp = "parallelism.tensor_parallel_degree", kEp = "parallelism.expert_parallel_degree";
+    constexpr std::string_view kTp = "parallelism.tensor_parallel_degree";
     if (!settings_.contains("network.experts.count")) {
       return Done{};
     }
@@ -128,13 +128,7 @@ class Saved : TorchtitanJob {
     if (tp > 1) {
       return fields_.Refuse(kTp, "1", beside, hint);
     }
-    TIDEMARK_ASSIGN(const std::int64_t ep, fields_.Whole(kEp, 1));
-    if (Speaks(given_, "strategy")) {  // which may divide them
-      settings_["layout.ep"] = fields_.Value(kEp, "1");
-    } else if (ep > 1 && !Speaks(given_, "layout.ep")) {
-      return fields_.Refuse(kEp, "1", "experts on several ranks are not supported by this version under FSDP2",
-                            "price all experts on each rank: --set layout.ep=1");
-    }
+    ReadExpertRanks();
     return Done{};
   }
 
@@ -164,7 +158,7 @@ class Saved : TorchtitanJob {
     constexpr std::string_view kBackend = "parallelism.spmd_backend";
     const Choice<std::string> again{{{"spmd_types", "true"}, {"partial_dtensor", "false"}}};
     TIDEMARK_ASSIGN(std::string communicate_again, fields_.OneOf(again, kBackend, "spmd_types"));
-    if (Said("recompute.policy") == "per_op" && Said("layout.sp") == "true") {
+    if (Said("recompute.policy") == "per_op" && (Said("layout.sp") == "true" || DividesExperts())) {
       Put("recompute.collectives", kBackend, "spmd_types", std::move(communicate_again));
     }
     return Done{};

@@ -29,6 +29,11 @@ std::string TorchtitanJob::Said(const std::string& key) const {
   return said == nullptr ? std::string() : said->text;
 }
 
+bool TorchtitanJob::DividesExperts() const {
+  const std::string ranks = Said("layout.ep");
+  return !ranks.empty() && ranks != "1";
+}
+
 Status TorchtitanJob::ReadLayout() {
   settings_["layout.tp"] = fields_.Value("parallelism.tensor_parallel_degree", "1");
   settings_["layout.pp"] = fields_.Value("parallelism.pipeline_parallel_degree", "1");
@@ -47,6 +52,14 @@ Status TorchtitanJob::ReadLayout() {
   ranks_ = replicas_ * shards;
   Put("layout.dp", kShards, "-1", std::to_string(ranks_));
   return Done{};
+}
+
+void TorchtitanJob::ReadExpertRanks() {
+  constexpr std::string_view kEp = "parallelism.expert_parallel_degree";
+  settings_["layout.ep"] = fields_.Value(kEp, "1");
+  if (DividesExperts() && !Speaks(given_, "strategy")) {
+    Put("shard.prefetch_forward", kEp, "1", "1");
+  }
 }
 
 Status TorchtitanJob::ReadSharding() {

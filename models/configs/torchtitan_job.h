@@ -25,9 +25,13 @@ class TorchtitanJob {
   /// What the job will say of a key that is given or read already.
   std::string Said(const std::string& key) const;
   bool IsPipeline() const { return Said("layout.pp") != "1"; }
+  bool DividesExperts() const;
 
   /// Ranks, as long as they are counted in the config or given. First of all.
   Status ReadLayout();
+  /// Ranks of a layer's experts, and what comes with them: then each layer is gathered while the one before it runs
+  /// forward (apply_fsdp_to_decoder: set_modules_to_forward_prefetch).
+  void ReadExpertRanks();
   /// FSDP2 as the trainer uses it, which never calls set_requires_gradient_sync: every microbatch reduces, and in a
   /// pipeline the last one for all.
   Status ReadSharding();

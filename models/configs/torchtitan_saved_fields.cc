@@ -35,6 +35,7 @@ constexpr std::string_view kRead[] = {"training.num_tokens_per_microbatch_per_dp
                                       "parallelism.fsdp_reshard_after_forward",
                                       "parallelism.tensor_parallel_degree",
                                       "parallelism.enable_sequence_parallel",
+                                      "parallelism.expert_parallel_degree",
                                       "parallelism.pipeline_parallel_degree",
                                       "parallelism.pipeline_parallel_schedule",
                                       "parallelism.pipeline_parallel_layers_per_stage",
@@ -58,9 +59,7 @@ constexpr std::string_view kSections[] = {"training",  "parallelism", "activatio
                                           "optimizer", "loss",        "compile"};
 
 constexpr std::string_view kOfTraining[] = {"steps", "gc_freq", "gc_debug"};
-/// Experts are the network's to refuse; without them ranks of theirs are none.
-constexpr std::string_view kOfParallelism[] = {"expert_parallel_degree", "context_parallel_load_balancer",
-                                               "context_parallel_ptrr_mask_key"};
+constexpr std::string_view kOfParallelism[] = {"context_parallel_load_balancer", "context_parallel_ptrr_mask_key"};
 constexpr std::string_view kOfCheckpointing[] = {"preserve_rng_state", "determinism_check", "debug",
                                                  "visualize_memory_budget_pareto"};
 constexpr std::string_view kOfOptimizer[] = {"optimizer_factory_kwargs_by_name"};

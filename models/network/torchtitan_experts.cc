@@ -82,8 +82,10 @@ ExpertRows TorchtitanExperts::Dispatch() {
     const TensorId permuted = rows.tokens;
     rows.tokens = ExchangeRows(b(), forward, CollectiveKind::all_to_all, Among::expert_parallel, "dispatch_rows.send",
                                permuted, "dispatched_rows", shape_.received * shape_.hidden);
+    rank_order_ = b().AddTensor("rank_order", shape_.received, Category::activation, DType::int64);
+    b().AddPointwise(forward, "experts.order", {rows.counts}, {rank_order_}, 0);
     const TensorId sorted = AddRows("sorted_rows", shape_.hidden);
-    b().AddPointwise(forward, "experts.sort", {rows.tokens}, {sorted}, 0);
+    b().AddPointwise(forward, "experts.sort", {rows.tokens, rank_order_}, {sorted}, 0);
     rows.tokens = sorted;
     forward.emplace_back(Hold{"dispatch.return", {permuted}, {}});
   }
@@ -130,7 +132,7 @@ TensorId TorchtitanExperts::Combine(TensorId output) {
   returned_ = output;
   if (shape_.ep > 1) {
     const TensorId unsorted = b().AddTensor("unsorted_rows", shape_.received * shape_.hidden);
-    b().AddPointwise(forward, "experts.unsort", {output}, {unsorted}, 0);
+    b().AddPointwise(forward, "experts.unsort", {output, rank_order_}, {unsorted}, 0);
     returned_ = ExchangeRows(b(), forward, CollectiveKind::all_to_all, Among::expert_parallel, "combine.send", unsorted,
                              "combined", elements);
   }
@@ -160,7 +162,7 @@ TensorId TorchtitanExperts::Backward(TensorId output_gradient, std::string input
   TensorId d_rows = ExpertsBackward(CombineBackward(output_gradient, d_row_weights));
   if (shape_.ep > 1) {
     const TensorId unsorted = b().AddTensor("d_sorted_rows", shape_.received * shape_.hidden);
-    b().AddPointwise(backward, "experts.sort_backward", {d_rows}, {unsorted}, 0);
+    b().AddPointwise(backward, "experts.sort_backward", {d_rows, rank_order_}, {unsorted}, 0);
     d_rows = ExchangeRows(b(), backward, CollectiveKind::all_to_all, Among::expert_parallel,
                           "dispatch_rows_backward.send", unsorted, "d_dispatched_rows", shape_.sent * shape_.hidden);
   }
@@ -200,7 +202,7 @@ TensorId TorchtitanExperts::CombineBackward(TensorId gradient, TensorId& row_wei
       ExchangeRows(b(), backward, CollectiveKind::all_to_all, Among::expert_parallel, "combine_backward.send", d_output,
                    "d_received_rows", shape_.received * shape_.hidden);
   const TensorId sorted = AddRows("d_unsorted_rows", shape_.hidden);
-  b().AddPointwise(backward, "experts.unsort_backward", {received}, {sorted}, 0);
+  b().AddPointwise(backward, "experts.unsort_backward", {received, rank_order_}, {sorted}, 0);
   return sorted;
 }
 

@@ -77,6 +77,7 @@ class TorchtitanExperts : public ExpertLayer {
   ParameterId gate_weight_, w1_, w2_, w3_;
   TensorId gate_in_, gate_weight_wide_, scores_, map_, chosen_scores_, chosen_;  // of the router
   TensorId token_order_, assignment_order_;                                      // of the rows that are sent
+  TensorId rank_order_;                                                          // of those that come, by expert
   ExpertRows rows_;
   TensorId w1_out_, w3_out_, silu_, down_in_;
   TensorId returned_;  ///< what the weights multiply

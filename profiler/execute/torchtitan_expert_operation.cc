@@ -4,6 +4,7 @@
 #include <optional>
 #include <string_view>
 
+#include "kernels/expert_permutation_cuda.h"
 #include "kernels/glu_cuda.h"
 #include "kernels/pointwise_cuda.h"
 #include "kernels/row_weights_cuda.h"
@@ -31,6 +32,7 @@ class TorchtitanExpertBinder : RowOperands {
         Row{"experts_product.backward", &B::ProductBackward},
         Row{"experts_fused_glu.forward", &B::GluForward},
         Row{"experts_fused_glu.backward", &B::GluBackward},
+        Row{"experts.order", &B::Order},
         Row{"combine.zero", &B::Zero},
         Row{"combine.weigh", &B::Weigh},
         Row{"combine.weigh_backward", &B::WeighBackward},
@@ -82,9 +84,18 @@ class TorchtitanExpertBinder : RowOperands {
             }};
   }
 
+  std::int64_t Tokens() const { return shape_.tokens() / (c_.job.layout.sp ? c_.model.place().size : 1); }
+
+  /// As many rows come as are sent (model.cc).
+  Operation Order() const {
+    const std::int64_t ranks = c_.model.expert_place().groups, experts_of_rank = experts().count / ranks;
+    const kernels::RowSort sort{ranks, experts_of_rank, Tokens() * experts().per_token / experts().count, 1};
+    return {{{DType::int64, sort.all_rows()}},
+            [=](Writes writes, const Queue& queue) { on::SortOrder(queue, sort, writes[0]); }};
+  }
+
   Operation Zero() const {
-    const std::int64_t tokens = shape_.tokens() / (c_.job.layout.sp ? c_.model.place().size : 1);
-    return {{{c_.Stored(PartitionOf(c_.job).compute), tokens * decoder_.hidden}},
+    return {{{c_.Stored(PartitionOf(c_.job).compute), Tokens() * decoder_.hidden}},
             [=](Writes writes, const Queue& queue) { on::Zero(queue, writes[0]); }};
   }
 

@@ -56,13 +56,15 @@ void CheckParameters(const Role& role, const std::vector<TensorSizes>& sizes) {
   }
 }
 
-/// Of what a block holds, the parameter of this name behind the block's.
-std::vector<Holding> Only(std::vector<Holding> holds, const std::string& part) {
+/// Of what a block holds, be it by its own name or by its parameters', the one of this name behind the block's.
+std::vector<Holding> Only(std::vector<Holding> holds, const Block& block, const std::string& part) {
   for (Holding& holding : holds) {
     for (HeldRun& run : holding.of) {
-      run.name += part;
+      run.name += run.name == block.name ? part : "";
     }
+    std::erase_if(holding.of, [&](const HeldRun& run) { return run.name != block.name + part; });
   }
+  std::erase_if(holds, [](const Holding& holding) { return holding.of.empty(); });
   return holds;
 }
 
@@ -139,7 +141,7 @@ void OptimizerState::DeclareStates(Role& role, const Slot& slot, std::vector<Par
     const auto part = [tensor](const Block& block) { return TrainedName(block, tensor); };
     const auto holds = [&, part](std::int64_t position) {
       const Block& block = role.stage.BlockAt(position);
-      return tensor < TrainedCount(block) ? Only(slot.holds(position), part(block)) : std::vector<Holding>();
+      return tensor < TrainedCount(block) ? Only(slot.holds(position), block, part(block)) : std::vector<Holding>();
     };
     for (const std::string& name : MomentNames(slot.name)) {
       declare(name, SizesOf(slot.sizes, tensor), slot.holds ? PartTable::HoldsAt(holds) : PartTable::HoldsAt(), part);

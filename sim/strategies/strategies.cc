@@ -32,6 +32,18 @@ std::vector<std::string> SiblingsWith(const Field<Job>& field, const std::string
   return siblings;
 }
 
+/// Of each system that divides experts over ranks, its first strategy.
+std::vector<std::string> DividingExperts() {
+  std::vector<std::string> names;
+  for (const std::vector<Strategy>& family : StrategyFamilies()) {
+    const auto first = std::ranges::find_if(family, [](const Strategy& one) { return one.defaults.divides_experts; });
+    if (first != family.end()) {
+      names.push_back(first->defaults.name);
+    }
+  }
+  return names;
+}
+
 /// "; its own: sync.bucket_elements": keys that a strategy has and that begin as one does that it has not, up to the
 /// first underscore.
 std::string OwnKeysLike(const std::string& key, const StrategyDefaults& strategy) {
@@ -49,7 +61,8 @@ Status Strategy::Accept(const Job& job) const {
   TIDEMARK_TRY(WindowsOf(job));
   if (job.layout.ep > 1 && !defaults.divides_experts) {
     return BadKey("layout.ep", fmt::format("{} does not divide experts over ranks here", defaults.name),
-                  "set layout.ep to 1: each rank then has all experts; or use megatron or megatron-dist-opt");
+                  fmt::format("set layout.ep to 1: each rank then has all experts; or use {}",
+                              fmt::join(DividingExperts(), " or ")));
   }
   if (job.layout.pp > 1) {
     TIDEMARK_TRY(ScheduleOf(job.schedule).refuse(job));

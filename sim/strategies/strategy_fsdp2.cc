@@ -14,7 +14,7 @@ namespace {
 /// Shard(1) of experts' weights, which has no padding (_fsdp_param.py, _init_sharded_param).
 bool DividesExperts(const Job& job) {
   const Experts* experts = ExpertsOf(job.network);
-  const std::int64_t ranks = job.layout.GradientRanks(), shards = ranks / job.axes.shard.replicas;
+  const std::int64_t ranks = job.layout.GradientRanks(), shards = ranks / job.axes.shard.replicas / job.layout.ep;
   return experts == nullptr || experts->layer != Experts::Layer::torchtitan || ranks <= experts->count ||
          (experts->ffn % shards == 0 && std::get<Decoder>(job.network.shape).hidden % shards == 0);
 }
@@ -59,8 +59,18 @@ Status Refuse(const Job& job) {
       GradientsLikeParameters(axes.precision),
       {DividesExperts(job), "layout.dp",
        "more ranks than experts (torchtitan's) are given rows of each, which fully_shard wants to divide evenly: "
-       "network.experts.ffn and network.hidden are no multiples of the shards",
-       "let layout.dp * layout.cp be at most network.experts.count, or the shards divide both"},
+       "network.experts.ffn and network.hidden are no multiples of the ranks with the same experts",
+       "let layout.dp * layout.cp be at most network.experts.count, or those ranks divide both"},
+      {job.layout.ep == 1 || axes.shard.replicas == 1, "shard.replicas",
+       "replicas of shards of which each divides the experts over its ranks are not modelled",
+       "set layout.ep to 1, or shard.replicas to 1"},
+      {job.layout.ep == 1 || axes.loss_scale == LossScale::global_tokens, "loss_scale",
+       "fully_shard averages a gradient over the ranks that it is sharded over, which of experts on several ranks are "
+       "not all whose tokens they see; torchtitan divides the loss by the tokens of all ranks",
+       "set loss_scale to global-tokens, or layout.ep to 1"},
+      {job.layout.ep == 1 || !axes.optimizer_step.in_backward, "optimizer_step.in_backward",
+       "a step within the backward pass is not modelled for units of which a part is sharded over other ranks",
+       "set optimizer_step.in_backward to false, or layout.ep to 1"},
       {axes.precision.accumulate == axes.precision.reduce, "precision.accumulate",
        "fully_shard accumulates deferred gradients in the reduce dtype",
        "give precision.accumulate and precision.reduce the same dtype"},
@@ -116,6 +126,7 @@ Strategy Fsdp2(std::string name, std::string summary, Sync::When when, bool resh
   strategy.defaults.name = std::move(name);
   strategy.defaults.summary = std::move(summary);
   strategy.defaults.sp_with_tp = true;
+  strategy.defaults.divides_experts = true;
   strategy.defaults.experts = Experts::Layer::torchtitan;
   Axes& axes = strategy.defaults.axes;
   axes.sync.when = when;
@@ -157,6 +168,7 @@ Strategy Hybrid() {
       "hsdp", "FSDP2 within shard.replicas replicas: scattered every microbatch, all-reduced between them in the last",
       Sync::When::every, true, true);
   std::erase(strategy.defaults.keys, "optimizer_step.in_backward");
+  strategy.defaults.divides_experts = false;
   strategy.refuse = RefuseHybrid;
   strategy.data_parallel = MakeHybridSharded;
   strategy.running_sum = [](const Job& job) { return RunningSum{job.axes.precision.reduce, "precision.reduce"}; };

@@ -73,16 +73,16 @@ class Torchtitan(unittest.TestCase):
                 self.assertGreaterEqual(missing, least - SMALL)  # a norm is scattered with the head, not by itself
                 self.assertLess(missing, most + SMALL + 2 * tokens_of(case) * 8)
 
-    def test_experts_on_several_ranks_are_refused(self):
+    def test_experts_on_several_ranks_are_those_of_one_replica(self):
         saved = json.loads((TESTS / "jobs" / RECORD["samples"][QWEN]).read_text(encoding="utf-8"))
-        saved["parallelism"]["expert_parallel_degree"] = 4
+        saved["parallelism"].update(expert_parallel_degree=4, data_parallel_replicate_degree=2)
         with tempfile.TemporaryDirectory() as folder:
             job = pathlib.Path(folder) / "saved.json"
             job.write_text(json.dumps(saved), encoding="utf-8")
-            done = run("predict", job, "--set", "layout.dp=8")
+            done = run("predict", job, "--set", "layout.dp=16")
             self.assertEqual(done.returncode, 2)
-            self.assertIn("parallelism.expert_parallel_degree: experts on several ranks are not supported", done.stderr)
-            self.assertEqual(run("predict", job, "--set", "layout.dp=8", "--set", "layout.ep=1", "--exit-zero").returncode, 0)
+            self.assertIn("shard.replicas: replicas of shards of which each divides the experts", done.stderr)
+            self.assertEqual(run("predict", job, "--set", "layout.dp=16", "--set", "layout.ep=1", "--exit-zero").returncode, 0)
 
     def test_a_file_that_is_none_says_how_to_save_one(self):
         job = TESTS / "jobs" / "torchtitan-llama3-8b.toml"

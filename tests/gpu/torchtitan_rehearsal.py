@@ -82,15 +82,22 @@ class WideGate:
         torch.nn.functional.linear = self.linear
 
 
-def stand_in_for_kernels():
+def stand_in_for_kernels(tokens):
+    """Of experts on several ranks each gets as many rows of a microbatch's `tokens`: what they tell each other is empty."""
     import torch.nn.functional
     from judge.stand_in import fused_norm
     from torchtitan.models.common.attention import FlexAttention
+    from torchtitan.models.common.token_dispatcher import AllToAllTokenDispatcher
     from torchtitan.protocols.module import Module
+
+    def even_rows(self, own_counts, counts, ranks):
+        rows = [tokens * self.top_k // ranks] * ranks
+        return counts.reshape(-1), rows, rows
 
     torch.autocast = WideGate
     Module._init_self_parameters = lambda self: None  # it asks for numbers
     FlexAttention.forward = flash_attention
+    AllToAllTokenDispatcher._sync_token_count_exchange = even_rows
     torch.nn.functional.rms_norm = lambda x, shape, weight=None, eps=None: fused_norm(x, weight)
 
 
@@ -132,7 +139,8 @@ def step(config, dims, model, loss_of, optimizers):
             del predicted
             loss.backward()
         del loss
-    utils.clip_grad_norm_(list(model.parameters()), training.max_norm, foreach=True)
+    utils.clip_grad_norm_(list(model.parameters()), training.max_norm, foreach=True,
+                         ep_enabled=dims.ep_enabled)
     optimizers.step()
 
 
@@ -142,7 +150,7 @@ def peak_of(case):
     config = configured(case)
     dims = mesh_of(config)  # before tensors are fake: it reads ranks
     config.model_spec.model.update_from_config(config=config)
-    stand_in_for_kernels()
+    stand_in_for_kernels(config.training.num_tokens_per_microbatch_per_dp_rank)
     with rehearsal() as recorder:
         model, loss, optimizers = built(config, dims)
         gc.disable()

@@ -141,6 +141,12 @@ TEST(RowSort, KeepsRowsOfOneSenderForOneExpertInTheirOrder) {
   EXPECT_EQ(sorted.values(), (std::vector<double>{0, 1, 20, 21, 10, 11, 30, 31}));
 }
 
+TEST(RowSort, TellsWhichRowComesToEachPlace) {
+  Numbers order(TensorType{DType::int64, 6});
+  SortOrder({.outer = 2, .inner = 3, .rows = 1, .width = 1}, order);
+  EXPECT_EQ(order.integers(), (std::vector<std::int64_t>{0, 3, 1, 4, 2, 5}));
+}
+
 TEST(ExpertCounts, AreAsManyRowsEach) {
   Numbers counts(TensorType{DType::int64, 3});
   CountEvenly(12, counts);

@@ -62,6 +62,7 @@ std::map<std::string, bool> NewestFeatures(const Job& job) {
           {"(experts)", ExpertsOf(job.network) != nullptr},
           {"(layers before those with experts)", TowerOf(job.network).experts.dense_layers > 0},
           {"(experts on other ranks)", job.layout.ep > 1},
+          {"(experts' weights sharded over other ranks than the rest)", job.layout.ep > 1 && job.axes.shard.params},
           {"(recomputed whole)", policy == Recompute::Policy::full},
           {"(recomputed every n)", policy == Recompute::Policy::every_n},
           {"(recomputed in part)", policy == Recompute::Policy::selective},

@@ -11,7 +11,7 @@
 #include "sim/lower/replicated_gradients.h"
 #include "sim/strategies/fsdp2/gradient_scatter.h"
 #include "sim/strategies/fsdp2/unit_gather.h"
-#include "sim/strategies/fsdp2/unit_size.h"
+#include "sim/strategies/fsdp2/units.h"
 #include "sim/strategies/optimizer.h"
 
 namespace tidemark {
@@ -36,22 +36,20 @@ class FullySharded : public DataParallel {
   FullySharded(Role& role, AllReduceWhen all_reduce_when)
       : role_(role),
         axes_(role.job.axes),
-        units_(MeasureUnits(role.stage, role.job.layout.GradientRanks() / axes_.shard.replicas)),
-        group_(role.AddGroup("dp", units_.shards, role.job.layout.tp)),
-        gather_(role, units_, group_),
-        scatter_(role, units_, group_, gather_.StoredType(), all_reduce_when) {
-    const std::vector<Holding> holds = units_.Holds(Parts::own, false, false);
+        units_(role),
+        gather_(role, units_),
+        scatter_(role, units_, gather_.StoredType(), all_reduce_when) {
     optimizer_.Declare(
-        role, [&](std::int64_t position) { return units_.ShardsOf(role_, position); },
+        role, [&](std::int64_t position) { return units_.TrainedShardsOf(role_, position); },
         units_.tied ? OptimizerState::Tensors::flat : OptimizerState::Tensors::parameters,
-        [&](std::int64_t position) { return std::vector{holds[role_.stage.RunOf(position)]}; });
+        [&](std::int64_t position) { return HoldsAt(position); });
     for (const StageRun& run : role.stage.runs) {
       loss_actions_.push_back(LossActions(role.job, run.block(), gather_.LossCallsHead()));
     }
     if (axes_.optimizer_step.in_backward) {
-      scatter_.SetHook([&](std::int64_t unit, StreamId behind) {
-        optimizer_.UpdateInBackward(role_, unit, UpdatesOf(unit).front(), behind);
-        role_.Free(scatter_.Sharded(unit));
+      scatter_.SetHook([&](const ParameterGroup& group, StreamId behind) {
+        optimizer_.UpdateInBackward(role_, group.unit, UpdatesOf(group.unit).front(), behind);
+        role_.Free(scatter_.Sharded(group));
       });
     }
     FindSummedWide();
@@ -88,9 +86,9 @@ class FullySharded : public DataParallel {
     }
   }
 
-  void AfterAction(const Microbatch&, std::int64_t position, std::size_t /*action*/) override {
+  void AfterAction(const Microbatch&, std::int64_t /*position*/, std::size_t /*action*/) override {
     if (std::exchange(sum_is_complete_, false)) {
-      scatter_.PackAhead(position, accumulators_(role_, *summed_wide_));
+      scatter_.PackAhead(units_.GroupOf(role_, *summed_wide_), accumulators_(role_, *summed_wide_));
     }
   }
 
@@ -102,35 +100,22 @@ class FullySharded : public DataParallel {
     if (!units_.Opens(position)) {
       return;
     }
-    const bool accumulated = microbatch.place.pending;
-    if (accumulated && !AccumulatesInPlace()) {
-      ForEachFresh(position, [&](const ParameterAt& at) { AddToAccumulator(at); });
-    }
-    const bool reduces = microbatch.place.synchronises && !ReducesBehind();
-    if (reduces) {
-      SumReplicated(position, accumulated);
-    }
-    if (!ReducesBehind() && (axes_.shard.reshard_after_backward || microbatch.place.last)) {
-      gather_.Reshard(position);
-    }
-    if (reduces) {
-      Scatter(microbatch, position, accumulated);
-      if (gather_.LossCallsHead() && position == role_.stage.blocks - 1) {
-        scatter_.FreeScattered();
-      }
-    } else if (!accumulated && !AccumulatesInPlace()) {
-      ForEachFresh(position, [&](const ParameterAt& at) { StartAccumulator(at); });
+    const std::vector<ParameterGroup> groups = units_.GroupsOf(position);
+    std::for_each(groups.rbegin(), groups.rend(), [&](const ParameterGroup& group) { EndGroup(microbatch, group); });
+    if (gather_.LossCallsHead() && position == role_.stage.blocks - 1 && Reduces(microbatch)) {
+      scatter_.FreeScattered();
     }
   }
 
   void EndBackward(const Microbatch& microbatch) override {
     if (ReducesBehind() && microbatch.place.synchronises) {
       for (std::int64_t position = 0; position < role_.stage.blocks; ++position) {
-        if (units_.Opens(position)) {
-          SumReplicated(position, true);
-          gather_.Reshard(position);
-          Scatter(microbatch, position, true);
-        }
+        const std::vector<ParameterGroup> groups = units_.GroupsOf(position);
+        std::for_each(groups.rbegin(), groups.rend(), [&](const ParameterGroup& group) {
+          SumReplicated(group, true);
+          gather_.Reshard(group);
+          Scatter(microbatch, group, true);
+        });
       }
     }
     scatter_.EndBackward(microbatch);
@@ -202,7 +187,7 @@ class FullySharded : public DataParallel {
 
   ReplicatedGradients SumsReplicated() const override { return ReplicatedGradients::by_strategy; }
 
-  BufferRef FinalGradient(const ParameterAt& at) override { return scatter_.Sharded(units_.Of(at.position)); }
+  BufferRef FinalGradient(const ParameterAt& at) override { return scatter_.Sharded(units_.GroupOf(role_, at)); }
 
  private:
   std::size_t LossActionsAt(std::int64_t position) const { return loss_actions_[role_.stage.RunOf(position)]; }
@@ -223,10 +208,38 @@ class FullySharded : public DataParallel {
   /// In a pipeline all backward passes run without synchronisation, and an action behind the last of them runs each
   /// unit's post-backward (torch/distributed/pipelining, stage.py: perform_reduce_grad; schedules.py: REDUCE_GRAD).
   bool ReducesBehind() const { return role_.stage.count > 1; }
+  bool Reduces(const Microbatch& microbatch) const { return microbatch.place.synchronises && !ReducesBehind(); }
+
+  /// A group's post-backward hook; that of a unit's last group runs first.
+  void EndGroup(const Microbatch& microbatch, const ParameterGroup& group) {
+    const bool accumulated = microbatch.place.pending;
+    if (accumulated && !AccumulatesInPlace()) {
+      ForEachFresh(group, [&](const ParameterAt& at) { AddToAccumulator(at); });
+    }
+    if (Reduces(microbatch)) {
+      SumReplicated(group, accumulated);
+    }
+    if (!ReducesBehind() && (axes_.shard.reshard_after_backward || microbatch.place.last)) {
+      gather_.Reshard(group);
+    }
+    if (Reduces(microbatch)) {
+      Scatter(microbatch, group, accumulated);
+    } else if (!accumulated && !AccumulatesInPlace()) {
+      ForEachFresh(group, [&](const ParameterAt& at) { StartAccumulator(at); });
+    }
+  }
+
+  std::vector<Holding> HoldsAt(std::int64_t position) const {
+    std::vector<Holding> holds;
+    for (const ParameterGroup& group : units_.GroupsOf(position)) {
+      holds.push_back(units_.Holds(group.mesh, Parts::own, false, false)[role_.stage.RunOf(position)]);
+    }
+    return holds;
+  }
 
   bool PacksHeadAhead(const Microbatch& microbatch, std::int64_t position) const {
     return summed_wide_ && gather_.LossCallsHead() && position == role_.stage.blocks - 1 && units_.Opens(position) &&
-           microbatch.place.synchronises && !ReducesBehind();
+           Reduces(microbatch);
   }
 
   BufferRef Gathered(const ParameterAt& at, bool accumulated) const {
@@ -237,24 +250,24 @@ class FullySharded : public DataParallel {
   /// accumulated; where the unit's gradients are collected to be reduced, each is redistributed to what the parameter
   /// is: replicated (_fsdp_param.py, _get_grad_inner_tensor). The copy that the functional all-reduce makes is left
   /// out.
-  void SumReplicated(std::int64_t unit, bool accumulated) {
-    ForEachGradient(unit, [&](const ParameterAt& at) {
+  void SumReplicated(const ParameterGroup& group, bool accumulated) {
+    units_.ForEachTrainedOf(role_, group, [&](const ParameterAt& at) {
       if (IsSummedOverParts(role_, at)) {
         SumOverTensorParallelRanks(role_, {Gathered(at, accumulated)});
       }
     });
   }
 
-  /// Takes a unit's gradients, or what was accumulated of them.
-  void Scatter(const Microbatch& microbatch, std::int64_t unit, bool accumulated) {
+  /// Takes a group's gradients, or what was accumulated of them.
+  void Scatter(const Microbatch& microbatch, const ParameterGroup& group, bool accumulated) {
     std::vector<BufferRef> gradients;
-    const bool ahead = PacksHeadAhead(microbatch, unit);
-    ForEachGradient(unit, [&](const ParameterAt& at) {
+    const bool ahead = PacksHeadAhead(microbatch, group.unit);
+    units_.ForEachTrainedOf(role_, group, [&](const ParameterAt& at) {
       if (!ahead || at != summed_wide_) {
         gradients.push_back(Gathered(at, accumulated));
       }
     });
-    scatter_.Scatter(microbatch, unit, gradients);
+    scatter_.Scatter(microbatch, group, gradients);
   }
 
   Updates AllUpdates() {
@@ -262,24 +275,22 @@ class FullySharded : public DataParallel {
   }
 
   std::vector<TensorUpdate> UpdatesOf(std::int64_t position) {
-    const std::int64_t elements = units_.SizeAt(position).trainable_padded / units_.shards;
-    if (elements == 0 || !units_.Opens(position)) {
-      return {};
+    TensorUpdate update{0, 0, {}, {}, SizeOf(gather_.StoredType()) * 3};
+    for (const ParameterGroup& group : units_.GroupsOf(position)) {
+      if (const std::int64_t elements = units_.SizeOf(group).trainable_padded / units_.ShardsOf(group); elements > 0) {
+        update.elements += elements;
+        update.gradients.push_back(scatter_.Sharded(group));
+      }
+      units_.ForEachTrainedOf(role_, group,
+                              [&](const ParameterAt& at) { update.updated.push_back(gather_.Shard(at)); });
     }
-    std::vector<BufferRef> weights;
-    ForEachGradient(position, [&](const ParameterAt& at) { weights.push_back(gather_.Shard(at)); });
-    return {{0, elements, {scatter_.Sharded(position)}, std::move(weights), SizeOf(gather_.StoredType()) * 3}};
-  }
-
-  template <class Visit>
-  void ForEachGradient(std::int64_t unit, Visit visit) {
-    units_.ForEachTrainedOf(role_, unit, visit);
+    return update.elements > 0 ? std::vector{update} : std::vector<TensorUpdate>();
   }
 
   /// Those that a backward pass makes anew, and does not add to what is accumulated.
   template <class Visit>
-  void ForEachFresh(std::int64_t unit, Visit visit) {
-    ForEachGradient(unit, [&](const ParameterAt& at) {
+  void ForEachFresh(const ParameterGroup& group, Visit visit) {
+    units_.ForEachTrainedOf(role_, group, [&](const ParameterAt& at) {
       if (at != summed_wide_) {
         visit(at);
       }
@@ -301,7 +312,6 @@ class FullySharded : public DataParallel {
   Role& role_;
   const Axes& axes_;
   const Units units_;
-  const GroupId group_;
   UnitGather gather_;
   GradientScatter scatter_;
   std::vector<std::size_t> loss_actions_;  ///< per run

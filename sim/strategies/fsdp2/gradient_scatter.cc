@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/strategies/fsdp2/gradient_scatter.h"
 
+#include <iterator>
+#include <optional>
 #include <utility>
 #include <vector>
 
 namespace tidemark {
 
-GradientScatter::GradientScatter(Role& role, const Units& units, GroupId group, DType stored,
-                                 AllReduceWhen all_reduce_when)
+GradientScatter::GradientScatter(Role& role, const Units& units, DType stored, AllReduceWhen all_reduce_when)
     : role_(role),
       units_(units),
       precision_(role.job.axes.precision),
@@ -16,36 +17,43 @@ GradientScatter::GradientScatter(Role& role, const Units& units, GroupId group, 
       all_reduce_when_(all_reduce_when),
       sums_tokens_(role.job.axes.loss_scale == LossScale::global_tokens),
       kept_(!role.job.axes.buffers.set_to_none && role.step != StepKind::first),
-      group_(group),
       scatter_stream_(role.builder.AddStream("reduce_scatter", StreamKind::collective)),
       behind_(scatter_stream_) {
   if (replicas_ > 1) {
-    replica_group_ = role.AddGroup("replicas", replicas_, role.job.layout.tp * units.shards);
+    replica_group_ = role.AddGroup("replicas", replicas_, role.job.layout.tp * units.meshes.front().shards);
     all_reduce_stream_ = role.builder.AddStream("all_reduce", StreamKind::collective);
     behind_ = all_reduce_stream_;
   }
-  Declare();
+  for (std::size_t mesh = 0; mesh < units.meshes.size(); ++mesh) {
+    Declare(mesh);
+  }
 }
 
-void GradientScatter::Declare() {
-  const auto trained = &UnitSize::trainable_padded;
-  const std::vector<std::int64_t> whole = units_.Sizes(trained, 1), shards = units_.Sizes(trained, units_.shards);
+void GradientScatter::Declare(std::size_t mesh) {
+  const ShardMesh& on = units_.meshes[mesh];
+  std::vector<std::int64_t> whole, shards;
+  for (const UnitSize& size : on.sizes) {
+    whole.push_back(size.trainable_padded);
+    shards.push_back(size.trainable_padded / on.shards);
+  }
   const DType reduce = precision_.reduce;
   const auto declare = [&](const char* name, Category category, DType dtype, StreamId stream, Parts parts,
                            bool resident = false, bool kept = false) {
-    return role_.PerBlock(name, category, dtype, stream, parts == Parts::all ? whole : shards, resident, kept,
-                          units_.Holds(parts, false, category == Category::gradient));
+    return role_.PerBlock(name + on.of, category, dtype, stream, parts == Parts::all ? whole : shards, resident, kept,
+                          units_.Holds(mesh, parts, false, category == Category::gradient));
   };
-  packed_ = declare("packed gradients of", Category::bucket, precision_.gradients, role_.compute, Parts::all);
-  input_ = declare("scatter input of", Category::bucket, reduce, role_.compute, Parts::all);
-  divided_ = declare("divided gradients of", Category::bucket, reduce, scatter_stream_, Parts::all);
-  output_ = declare("scatter output of", Category::bucket, reduce, scatter_stream_, Parts::own);
+  OnMesh& buffers = buffers_.emplace_back();
+  buffers.packed = declare("packed gradients of", Category::bucket, precision_.gradients, role_.compute, Parts::all);
+  buffers.input = declare("scatter input of", Category::bucket, reduce, role_.compute, Parts::all);
+  buffers.divided = declare("divided gradients of", Category::bucket, reduce, scatter_stream_, Parts::all);
+  buffers.output = declare("scatter output of", Category::bucket, reduce, scatter_stream_, Parts::own);
   if (replicas_ > 1) {
-    partial_ = declare("partly reduced gradient of", Category::accumulator, reduce, scatter_stream_, Parts::own);
+    buffers.partial = declare("partly reduced gradient of", Category::accumulator, reduce, scatter_stream_, Parts::own);
   }
-  cast_ = declare("cast scatter output of", Category::bucket, stored_, behind_, Parts::own);
-  sharded_ = declare("sharded gradient of", Category::gradient, stored_, reduce == stored_ ? scatter_stream_ : behind_,
-                     Parts::own, kept_, !role_.job.axes.buffers.set_to_none);
+  buffers.cast = declare("cast scatter output of", Category::bucket, stored_, behind_, Parts::own);
+  buffers.sharded =
+      declare("sharded gradient of", Category::gradient, stored_, reduce == stored_ ? scatter_stream_ : behind_,
+              Parts::own, kept_, !role_.job.axes.buffers.set_to_none);
 }
 
 bool GradientScatter::AllReduces(const Microbatch& microbatch) const {
@@ -66,12 +74,12 @@ bool GradientScatter::OutputIsSharded(const Microbatch& microbatch) const {
   return precision_.reduce == stored_ && !HasSharded(microbatch);
 }
 
-BufferRef GradientScatter::OutputOf(const Microbatch& microbatch, std::int64_t unit) const {
+BufferRef GradientScatter::OutputOf(const Microbatch& microbatch, const ParameterGroup& group) const {
   const bool stays_partial = replicas_ > 1 && !AllReduces(microbatch);
   if (stays_partial && !HasPartial(microbatch)) {
-    return role_.Ref(partial_, unit);
+    return Ref(&OnMesh::partial, group);
   }
-  return !stays_partial && OutputIsSharded(microbatch) ? Sharded(unit) : role_.Ref(output_, unit);
+  return !stays_partial && OutputIsSharded(microbatch) ? Sharded(group) : Ref(&OnMesh::output, group);
 }
 
 /// fully_shard's _get_gradient_divide_factors: averages, unless the factor is given or fp16 might overflow.
@@ -90,9 +98,9 @@ std::int64_t GradientScatter::PreDivisor() const {
   return divisor;
 }
 
-void GradientScatter::PackAhead(std::int64_t unit, const BufferRef& gradient) {
+void GradientScatter::PackAhead(const ParameterGroup& group, const BufferRef& gradient) {
   FreeScattered();
-  const BufferRef input = role_.Ref(input_, unit);
+  const BufferRef input = Ref(&OnMesh::input, group);
   const Buffer& packed = role_.builder.buffer(gradient.buffer);
   packed_ahead_ = packed.elements;
   role_.Alloc(input);
@@ -101,34 +109,36 @@ void GradientScatter::PackAhead(std::int64_t unit, const BufferRef& gradient) {
   role_.Free(gradient);
 }
 
-void GradientScatter::Scatter(const Microbatch& microbatch, std::int64_t unit,
+void GradientScatter::Scatter(const Microbatch& microbatch, const ParameterGroup& group,
                               const std::vector<BufferRef>& gradients) {
   if (gradients.empty() && packed_ahead_ == 0) {
     return;
   }
-  FreeScattered();
+  if (!scattering_.empty() && scattering_.front().unit != group.unit) {
+    FreeScattered();
+  }
   if (!gradients.empty()) {
-    Pack(gradients, unit);
+    Pack(gradients, group);
   }
   packed_ahead_ = 0;
   for (const BufferRef& gradient : gradients) {
     role_.Free(gradient);
   }
   role_.builder.Order(scatter_stream_, role_.compute, "gradients packed");
-  const BufferRef output = OutputOf(microbatch, unit);
+  const BufferRef output = OutputOf(microbatch, group);
   role_.Alloc(output);
-  Reduce(unit, output);
+  Reduce(group, output);
   role_.builder.Emit(Record{role_.builder.Event("gradients scattered"), scatter_stream_});
-  scattering_ = unit;
+  scattering_.push_back(group);
   if (replicas_ == 1 || AllReduces(microbatch)) {
-    const BufferRef partial = replicas_ > 1 ? role_.Ref(partial_, unit) : BufferRef{};
+    const BufferRef partial = replicas_ > 1 ? Ref(&OnMesh::partial, group) : BufferRef{};
     if (HasPartial(microbatch)) {
       role_.AddKernel("add partly reduced gradient", scatter_stream_, partial, output);
     }
-    AllReduce(unit, output);
-    TakeShard(microbatch, unit, output);
+    AllReduce(group, output);
+    TakeShard(microbatch, group, output);
     if (hook_) {
-      hook_(unit, behind_);
+      hook_(group, behind_);
     }
     if (HasPartial(microbatch)) {
       role_.Free(partial);
@@ -137,16 +147,16 @@ void GradientScatter::Scatter(const Microbatch& microbatch, std::int64_t unit,
     return;
   }
   if (HasPartial(microbatch)) {
-    role_.AddKernel("accumulate partly reduced gradient", scatter_stream_, output, role_.Ref(partial_, unit));
+    role_.AddKernel("accumulate partly reduced gradient", scatter_stream_, output, Ref(&OnMesh::partial, group));
     role_.Free(output);
   }
   role_.builder.Emit(Record{role_.builder.Event("gradients reduced"), scatter_stream_});
 }
 
 /// Copies gradients into the scatter's input. Widening happens on the way; narrowing takes a packed copy of its own.
-void GradientScatter::Pack(const std::vector<BufferRef>& gradients, std::int64_t unit) {
-  const BufferRef input = role_.Ref(input_, unit);
-  const std::int64_t elements = units_.SizeAt(unit).trainable_padded - packed_ahead_;
+void GradientScatter::Pack(const std::vector<BufferRef>& gradients, const ParameterGroup& group) {
+  const BufferRef input = Ref(&OnMesh::input, group);
+  const std::int64_t elements = units_.SizeOf(group).trainable_padded - packed_ahead_;
   const DType from = role_.builder.buffer(gradients.front().buffer).dtype, to = precision_.reduce;
   Bytes moved{0};
   for (const BufferRef& gradient : gradients) {
@@ -157,7 +167,7 @@ void GradientScatter::Pack(const std::vector<BufferRef>& gradients, std::int64_t
   }
   // Between fp16 and bf16 neither holds the other's values: promotion leads to fp32, so this, too, takes the detour.
   const bool narrows = from != to && SizeOf(to) <= SizeOf(from);
-  const BufferRef packed = narrows ? role_.Ref(packed_, unit) : input;
+  const BufferRef packed = narrows ? Ref(&OnMesh::packed, group) : input;
   if (narrows) {
     role_.Alloc(packed);
   }
@@ -173,41 +183,43 @@ void GradientScatter::Pack(const std::vector<BufferRef>& gradients, std::int64_t
   }
 }
 
-void GradientScatter::Reduce(std::int64_t unit, const BufferRef& output) {
-  const BufferRef input = role_.Ref(input_, unit);
+void GradientScatter::Reduce(const ParameterGroup& group, const BufferRef& output) {
+  const BufferRef input = Ref(&OnMesh::input, group);
   if (PreDivisor() > 1) {
     role_.builder.Emit(Scale{role_.builder.Named("divide before"), Rational(1, PreDivisor()), scatter_stream_, input});
   }
-  if (units_.shards == 1) {
-    CopyOneShard(input, output, unit);
+  const ShardMesh& mesh = units_.meshes[group.mesh];
+  if (mesh.shards == 1) {
+    CopyOneShard(group, output);
     return;
   }
   role_.builder.Emit(Collective{role_.builder.Named("scatter gradients"),
                                 CollectiveKind::reduce_scatter,
                                 Operation(),
                                 Rational(1),
-                                group_,
+                                mesh.group,
                                 precision_.reduce,
-                                units_.SizeAt(unit).trainable_padded,
+                                units_.SizeOf(group).trainable_padded,
                                 scatter_stream_,
                                 {input},
                                 {output}});
 }
 
-/// A group of one rank copies. A divide factor, be it 1, makes a divided copy first.
-void GradientScatter::CopyOneShard(const BufferRef& input, const BufferRef& output, std::int64_t unit) {
+/// One rank copies. A divide factor, be it 1, makes a divided copy first.
+void GradientScatter::CopyOneShard(const ParameterGroup& group, const BufferRef& output) {
+  const BufferRef input = Ref(&OnMesh::input, group);
   if (!sums_tokens_) {
     role_.CopyKernel("copy gradients", scatter_stream_, input, output);
     return;
   }
-  const BufferRef divided = role_.Ref(divided_, unit);
+  const BufferRef divided = Ref(&OnMesh::divided, group);
   role_.Alloc(divided);
   role_.CopyKernel("divide gradients", scatter_stream_, input, divided);
   role_.CopyKernel("copy gradients", scatter_stream_, divided, output);
   role_.Free(divided);
 }
 
-void GradientScatter::AllReduce(std::int64_t unit, const BufferRef& output) {
+void GradientScatter::AllReduce(const ParameterGroup& group, const BufferRef& output) {
   if (replicas_ > 1) {
     role_.builder.Order(all_reduce_stream_, scatter_stream_, "shard summed");
     role_.builder.Emit(Collective{role_.builder.Named("all-reduce shards"),
@@ -216,7 +228,7 @@ void GradientScatter::AllReduce(std::int64_t unit, const BufferRef& output) {
                                   Rational(1),
                                   replica_group_,
                                   precision_.reduce,
-                                  units_.SizeAt(unit).trainable_padded / units_.shards,
+                                  units_.SizeOf(group).trainable_padded / units_.ShardsOf(group),
                                   all_reduce_stream_,
                                   {output},
                                   {output}});
@@ -227,18 +239,18 @@ void GradientScatter::AllReduce(std::int64_t unit, const BufferRef& output) {
 }
 
 /// The reduced output becomes the sharded gradient, or is added to it.
-void GradientScatter::TakeShard(const Microbatch& microbatch, std::int64_t unit, const BufferRef& output) {
+void GradientScatter::TakeShard(const Microbatch& microbatch, const ParameterGroup& group, const BufferRef& output) {
   if (OutputIsSharded(microbatch)) {
     return;
   }
   const bool adds = HasSharded(microbatch), casts = precision_.reduce != stored_;
-  const BufferRef cast = adds ? role_.Ref(cast_, unit) : Sharded(unit);
+  const BufferRef cast = adds ? Ref(&OnMesh::cast, group) : Sharded(group);
   if (casts) {
     role_.Alloc(cast);
     role_.CopyKernel("cast sharded gradient", behind_, output, cast);
   }
   if (adds) {
-    role_.AddKernel("add sharded gradient", behind_, casts ? cast : output, Sharded(unit));
+    role_.AddKernel("add sharded gradient", behind_, casts ? cast : output, Sharded(group));
   }
   if (adds && casts) {
     role_.Free(cast);
@@ -249,24 +261,25 @@ void GradientScatter::TakeShard(const Microbatch& microbatch, std::int64_t unit,
 }
 
 void GradientScatter::EndBackward(const Microbatch& microbatch) {
-  if (!scattering_) {
+  if (scattering_.empty()) {
     return;
   }
   const EventId reduced = role_.builder.Event("gradients reduced");
   role_.builder.Emit(Wait{reduced, role_.compute});
   if (AllReduces(microbatch) && !OutputIsSharded(microbatch)) {
     role_.builder.Emit(Wait{reduced, scatter_stream_});
-    units_.EachTrained(role_, [&](std::int64_t unit, std::int64_t) { role_.Free(role_.Ref(output_, unit)); });
+    units_.EachTrained(role_, [&](const ParameterGroup& group) { role_.Free(Ref(&OnMesh::output, group)); });
   }
   FreeScattered();
 }
 
 void GradientScatter::FreeScattered() {
-  if (scattering_) {
+  if (!scattering_.empty()) {
     role_.builder.Emit(Wait{role_.builder.Event("gradients scattered"), role_.compute});
-    role_.Free(role_.Ref(input_, *scattering_));
   }
-  scattering_.reset();
+  for (const ParameterGroup& group : std::exchange(scattering_, {})) {
+    role_.Free(Ref(&OnMesh::input, group));
+  }
 }
 
 void GradientScatter::Discard(const Microbatch& last) {
@@ -275,7 +288,7 @@ void GradientScatter::Discard(const Microbatch& last) {
     role_.builder.Order(scatter_stream_, role_.compute, "discarded");
     role_.builder.Emit(Wait{role_.builder.Event("discarded"), behind_});
     if (waits) {
-      units_.EachTrained(role_, [&](std::int64_t unit, std::int64_t) { role_.Free(role_.Ref(partial_, unit)); });
+      units_.EachTrained(role_, [&](const ParameterGroup& group) { role_.Free(Ref(&OnMesh::partial, group)); });
     } else {
       FreeOrZero();
     }
@@ -294,19 +307,26 @@ void GradientScatter::ZeroSharded() {
 
 void GradientScatter::FreeOrZero() {
   const bool frees = role_.job.axes.buffers.set_to_none;
-  units_.EachTrained(role_, [&](std::int64_t unit, std::int64_t) {
+  units_.EachTrained(role_, [&](const ParameterGroup& group) {
     if (frees) {
-      role_.Free(Sharded(unit));
+      role_.Free(Sharded(group));
     } else {
-      role_.ZeroKernel("zero gradient", role_.compute, Work::optimizer, Sharded(unit));
+      role_.ZeroKernel("zero gradient", role_.compute, Work::optimizer, Sharded(group));
     }
   });
   kept_ = !frees;
 }
 
+void GradientScatter::AppendKey(std::int64_t position, std::vector<std::int64_t>& key) const {
+  const auto unit = scattering_.empty() ? std::nullopt : std::optional(scattering_.front().unit);
+  key.insert(key.end(), {role_.KeyOf(unit, position), std::ssize(scattering_)});
+}
+
 void GradientScatter::Shift(std::int64_t blocks) {
-  if (scattering_ && role_.stage.RunOf(*scattering_) == role_.stage.RunOf(role_.current())) {
-    *scattering_ += blocks;
+  for (ParameterGroup& group : scattering_) {
+    if (role_.stage.RunOf(group.unit) == role_.stage.RunOf(role_.current())) {
+      group.unit += blocks;
+    }
   }
 }
 

@@ -3,12 +3,11 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "sim/lower/data_parallel.h"
-#include "sim/strategies/fsdp2/unit_size.h"
+#include "sim/strategies/fsdp2/units.h"
 
 namespace tidemark {
 
@@ -22,10 +21,11 @@ enum class AllReduceWhen : std::uint8_t {
 /// torch/distributed/fsdp/_fully_shard (_fsdp_param_group.py: post_backward and finalize_backward;
 /// _fsdp_collectives.py: foreach_reduce).
 ///
-/// One reduce-scatter is under way at most: the compute stream waits for the previous unit's before it packs this
-/// one's gradients. The output is cast to the shards' dtype and becomes the sharded gradient, or is added to it. With
-/// replicas, outputs of microbatches that do not all-reduce are added up in `partial`; an all-reduced output stays
-/// allocated until the end of its backward pass, unless it is itself the sharded gradient.
+/// Those of one unit are under way at most, one for each of its groups: the compute stream waits for the previous
+/// unit's before it packs the first of this one's gradients. The output is cast to the shards' dtype and becomes the
+/// sharded gradient, or is added to it. With replicas, outputs of microbatches that do not all-reduce are added up in
+/// `partial`; an all-reduced output stays allocated until the end of its backward pass, unless it is itself the sharded
+/// gradient.
 ///
 /// Where 1/N sits: in the collectives (average), unless `loss_scale` is global-tokens, which is
 /// set_gradient_divide_factor(1.0): sums. An fp16 reduction divides by a power of two near the root of N before it, and
@@ -33,19 +33,19 @@ enum class AllReduceWhen : std::uint8_t {
 class GradientScatter {
  public:
   /// `stored`: dtype of the shards.
-  GradientScatter(Role& role, const Units& units, GroupId group, DType stored, AllReduceWhen all_reduce_when);
+  GradientScatter(Role& role, const Units& units, DType stored, AllReduceWhen all_reduce_when);
 
-  /// What is done to a unit's sharded gradient as soon as there is one, on stream `behind`: the parameters'
+  /// What is done to a group's sharded gradient as soon as there is one, on stream `behind`: the parameters'
   /// post-accumulate-grad hooks. It takes the gradient.
-  using Hook = std::function<void(std::int64_t unit, StreamId behind)>;
+  using Hook = std::function<void(const ParameterGroup& group, StreamId behind)>;
   void SetHook(Hook hook) { hook_ = std::move(hook); }
 
-  /// Takes and frees a gradient of a unit before the others exist, which Scatter will be given without it. It is in the
-  /// reduce dtype.
-  void PackAhead(std::int64_t unit, const BufferRef& gradient);
+  /// Takes and frees a gradient of a group before the others exist, which Scatter will be given without it. It is in
+  /// the reduce dtype.
+  void PackAhead(const ParameterGroup& group, const BufferRef& gradient);
   /// Takes and frees `gradients`.
-  void Scatter(const Microbatch& microbatch, std::int64_t unit, const std::vector<BufferRef>& gradients);
-  /// The compute stream waits for the reduce-scatter under way, whose input goes.
+  void Scatter(const Microbatch& microbatch, const ParameterGroup& group, const std::vector<BufferRef>& gradients);
+  /// The compute stream waits for the reduce-scatters under way, whose inputs go.
   void FreeScattered();
   void EndBackward(const Microbatch& microbatch);
   /// Frees what the window that `last` belongs to has left.
@@ -56,29 +56,34 @@ class GradientScatter {
   /// Whether there are sharded gradients when a window begins.
   bool KeepsSharded() const { return kept_; }
 
-  BufferRef Sharded(std::int64_t unit) const { return role_.Ref(sharded_, unit); }
+  BufferRef Sharded(const ParameterGroup& group) const { return Ref(&OnMesh::sharded, group); }
 
-  void AppendKey(std::int64_t position, std::vector<std::int64_t>& key) const {
-    key.push_back(role_.KeyOf(scattering_, position));
-  }
+  void AppendKey(std::int64_t position, std::vector<std::int64_t>& key) const;
   void Shift(std::int64_t blocks);
 
  private:
-  void Declare();
+  struct OnMesh {
+    RunBuffers packed, input, divided, output, partial, cast, sharded;
+  };
+
+  void Declare(std::size_t mesh);
+  BufferRef Ref(RunBuffers OnMesh::*which, const ParameterGroup& group) const {
+    return role_.Ref(buffers_[group.mesh].*which, group.unit);
+  }
   bool AllReduces(const Microbatch& microbatch) const;
   bool HasPartial(const Microbatch& microbatch) const;
   bool HasSharded(const Microbatch& microbatch) const;
   bool OutputIsSharded(const Microbatch& microbatch) const;
-  BufferRef OutputOf(const Microbatch& microbatch, std::int64_t unit) const;
+  BufferRef OutputOf(const Microbatch& microbatch, const ParameterGroup& group) const;
   Reduction Operation() const;
-  std::int64_t Ranks() const { return units_.shards * replicas_; }
+  std::int64_t Ranks() const { return units_.meshes.front().shards * replicas_; }
   std::int64_t PreDivisor() const;
 
-  void Pack(const std::vector<BufferRef>& gradients, std::int64_t unit);
-  void Reduce(std::int64_t unit, const BufferRef& output);
-  void CopyOneShard(const BufferRef& input, const BufferRef& output, std::int64_t unit);
-  void AllReduce(std::int64_t unit, const BufferRef& output);
-  void TakeShard(const Microbatch& microbatch, std::int64_t unit, const BufferRef& output);
+  void Pack(const std::vector<BufferRef>& gradients, const ParameterGroup& group);
+  void Reduce(const ParameterGroup& group, const BufferRef& output);
+  void CopyOneShard(const ParameterGroup& group, const BufferRef& output);
+  void AllReduce(const ParameterGroup& group, const BufferRef& output);
+  void TakeShard(const Microbatch& microbatch, const ParameterGroup& group, const BufferRef& output);
   void FreeOrZero();
 
   Role& role_;
@@ -90,11 +95,11 @@ class GradientScatter {
   const bool sums_tokens_;  ///< the loss holds 1/N
   bool kept_;               ///< sharded gradients of earlier windows, zeroed
   Hook hook_;
-  GroupId group_, replica_group_;
+  GroupId replica_group_;
   StreamId scatter_stream_, all_reduce_stream_;
   StreamId behind_;  ///< the stream of what follows the last collective
-  RunBuffers packed_, input_, divided_, output_, partial_, cast_, sharded_;
-  std::optional<std::int64_t> scattering_;  ///< reduce-scatter whose input is still held
+  std::vector<OnMesh> buffers_;
+  std::vector<ParameterGroup> scattering_;  ///< reduce-scatters whose inputs are still held
   std::int64_t packed_ahead_ = 0;           ///< elements that the next scatter's input has already
 };
 

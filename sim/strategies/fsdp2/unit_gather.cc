@@ -4,40 +4,67 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 namespace tidemark {
 
-UnitGather::UnitGather(Role& role, const Units& units, GroupId group)
+UnitGather::UnitGather(Role& role, const Units& units)
     : role_(role),
       units_(units),
       settings_(role.job.axes.shard),
       precision_(role.job.axes.precision),
       loss_calls_head_(settings_.reshard_after_backward && role.stage.BlockAt(role.stage.blocks - 1).chunks_end > 0),
-      group_(group),
       copy_in_stream_(role.builder.AddStream("all_gather_copy_in", StreamKind::collective)),
       gather_stream_(role.builder.AddStream("all_gather", StreamKind::collective)) {
-  const auto padded = &UnitSize::padded;
-  Holding own_rows = units.Rows();
-  own_rows.frozen = own_rows.masters = true;
-  shards_.Declare(
-      role, "shard of", Category::parameter, StoredType(),
-      [&](const Parameter& parameter) { return units.ShardOf(parameter); }, true, true, own_rows);
-  cast_ = role.PerBlock("cast shard of", Category::bucket, precision_.params, copy_in_stream_,
-                        units.Sizes(padded, units.shards), false, false, units.Holds(Parts::own, true, false));
-  gathered_buffer_ = role.PerBlock("gathered", Category::bucket, precision_.params, copy_in_stream_,
-                                   units.Sizes(padded, 1), false, false, units.Holds(Parts::all, true, false));
+  for (std::size_t mesh = 0; mesh < units.meshes.size(); ++mesh) {
+    Declare(mesh);
+  }
   unsharded_.Declare(
       role, "unsharded", Category::parameter, precision_.params,
       [&](const Parameter& parameter) { return units.PaddedOf(parameter); }, false, false);
-  if (units.shards == 1 && Casts()) {
-    cast_alone_.Declare(role, "cast", Category::bucket, precision_.params, ParameterTable::Of::all, false);
+}
+
+void UnitGather::Declare(std::size_t mesh) {
+  const ShardMesh& on = units_.meshes[mesh];
+  OnMesh& buffers = buffers_.emplace_back();
+  std::vector<std::int64_t> whole, own;
+  for (const UnitSize& size : on.sizes) {
+    whole.push_back(size.padded);
+    own.push_back(size.padded / on.shards);
+  }
+  Holding own_rows = units_.Rows(on);
+  own_rows.frozen = own_rows.masters = true;
+  const auto of_mesh = [&, mesh](std::int64_t elements, const Parameter& parameter) {
+    return units_.MeshOf(parameter) == mesh ? elements : 0;
+  };
+  buffers.shards.Declare(
+      role_, "shard of", Category::parameter, StoredType(),
+      [&](const Parameter& parameter) { return of_mesh(units_.ShardOf(parameter), parameter); }, true, true, own_rows);
+  buffers.cast = role_.PerBlock("cast shard of" + on.of, Category::bucket, precision_.params, copy_in_stream_, own,
+                                false, false, units_.Holds(mesh, Parts::own, true, false));
+  buffers.gathered = role_.PerBlock("gathered" + on.of, Category::bucket, precision_.params, copy_in_stream_, whole,
+                                    false, false, units_.Holds(mesh, Parts::all, true, false));
+  if (on.shards == 1 && Casts()) {
+    buffers.cast_alone.Declare(
+        role_, "cast", Category::bucket, precision_.params,
+        [&](const Parameter& parameter) { return of_mesh(parameter.elements, parameter); }, false, false);
+  }
+}
+
+bool UnitGather::Gathers() const {
+  return std::any_of(units_.meshes.begin(), units_.meshes.end(), [](const ShardMesh& mesh) { return mesh.shards > 1; });
+}
+
+void UnitGather::Reshard(std::int64_t unit) {
+  for (const ParameterGroup& group : units_.GroupsOf(unit)) {
+    Reshard(group);
   }
 }
 
 void UnitGather::BeginForward() {
   forward_ = true;
-  if (units_.shards > 1) {
+  if (Gathers()) {
     role_.builder.Order(copy_in_stream_, role_.compute, "forward begins");
     role_.builder.Emit(Wait{role_.builder.Event("forward begins"), gather_stream_});
   }
@@ -48,12 +75,16 @@ void UnitGather::BeforeForward(const Microbatch& microbatch, std::int64_t positi
   if (!units_.Opens(position) || !(microbatch.first() || settings_.reshard_after_backward)) {
     return;
   }
-  if (!ahead_ || *ahead_ < position) {
-    Gather(position);
+  for (const ParameterGroup& group : units_.GroupsOf(position)) {
+    if (!ahead_ || *ahead_ < position) {
+      Gather(group);
+    }
+    FreeGathered();
+    Unpack(group);
+    if (units_.ShardsOf(group) > 1) {
+      gathered_ = group;
+    }
   }
-  FreeGathered();
-  Unpack(position);
-  gathered_ = position;
   PrefetchForward(position);
 }
 
@@ -63,8 +94,10 @@ void UnitGather::PrefetchForward(std::int64_t position) {
   }
   const std::int64_t end = std::min(position + settings_.prefetch_forward, role_.stage.blocks - 1);
   for (std::int64_t next = position + 1; next <= end; ++next) {
-    if (units_.Opens(next) && units_.shards > 1 && (!ahead_ || *ahead_ < next)) {
-      Gather(next);
+    if (units_.Opens(next) && Gathers() && (!ahead_ || *ahead_ < next)) {
+      for (const ParameterGroup& group : units_.GroupsOf(next)) {
+        Gather(group);
+      }
       ahead_ = next;
     }
   }
@@ -92,13 +125,14 @@ void UnitGather::BeforeBackward(std::int64_t position) {
 }
 
 void UnitGather::Unshard(std::int64_t position) {
-  const std::int64_t unit = units_.Of(position);
-  if (!ahead_ || *ahead_ > position) {
-    Gather(unit);
+  for (const ParameterGroup& group : units_.GroupsOf(units_.Of(position))) {
+    if (!ahead_ || *ahead_ > position) {
+      Gather(group);
+    }
+    Unpack(group);
+    gathered_ = group;
+    FreeGathered();
   }
-  Unpack(unit);
-  gathered_ = unit;
-  FreeGathered();
 }
 
 void UnitGather::PrefetchBackward(std::int64_t position) {
@@ -107,8 +141,9 @@ void UnitGather::PrefetchBackward(std::int64_t position) {
   }
   const std::int64_t end = std::max<std::int64_t>(position - settings_.prefetch_backward, 0);
   for (std::int64_t next = position - 1; next >= end; --next) {
-    if (units_.Closes(next) && ReshardsAfterForward(next) && units_.shards > 1 && (!ahead_ || *ahead_ > next)) {
-      Gather(next);
+    if (units_.Closes(next) && ReshardsAfterForward(next) && Gathers() && (!ahead_ || *ahead_ > next)) {
+      const std::vector<ParameterGroup> groups = units_.GroupsOf(next);
+      std::for_each(groups.rbegin(), groups.rend(), [&](const ParameterGroup& group) { Gather(group); });
       ahead_ = next;
     }
   }
@@ -132,23 +167,25 @@ bool UnitGather::ReshardsAfterForward(std::int64_t position) const {
 }
 
 /// Several gathers may be under way: each has an event of its own until its unit has been copied out.
-EventId UnitGather::Gathered(std::int64_t position) {
+EventId UnitGather::Gathered(const ParameterGroup& group) {
   const std::int64_t events = Reach();
-  return role_.builder.Event(events == 1 ? "gathered" : fmt::format("gathered {}", position % events));
+  const std::string name = "gathered" + units_.meshes[group.mesh].of;
+  return role_.builder.Event(events == 1 ? name : fmt::format("{} {}", name, group.unit % events));
 }
 
-/// Casts a unit's shards, copies them into their place in the gather buffer, and gathers in place.
-void UnitGather::Gather(std::int64_t unit) {
-  if (units_.shards == 1) {
+/// Casts a group's shards, copies them into their place in the gather buffer, and gathers in place.
+void UnitGather::Gather(const ParameterGroup& group) {
+  const ShardMesh& mesh = units_.meshes[group.mesh];
+  if (mesh.shards == 1) {
     return;
   }
-  const BufferRef gathered = role_.Ref(gathered_buffer_, unit);
-  const UnitSize& size = units_.SizeAt(unit);
-  const std::int64_t elements = size.padded / units_.shards;
+  const OnMesh& buffers = buffers_[group.mesh];
+  const BufferRef gathered = role_.Ref(buffers.gathered, group.unit);
+  const std::int64_t padded = units_.SizeOf(group).padded, elements = padded / mesh.shards;
   std::vector<BufferRef> inputs;
-  units_.ForEachOf(role_, unit, [&](const ParameterAt& at) { inputs.push_back(Shard(at)); });
+  units_.ForEachOf(role_, group, [&](const ParameterAt& at) { inputs.push_back(Shard(at)); });
+  const BufferRef cast = role_.Ref(buffers.cast, group.unit);
   if (Casts()) {
-    const BufferRef cast = role_.Ref(cast_, unit);
     role_.Alloc(cast);
     role_.MemoryKernel("cast shard", copy_in_stream_, Work::compute, std::exchange(inputs, {cast}), {cast}, elements,
                        (SizeOf(StoredType()) + SizeOf(precision_.params)) * elements);
@@ -157,46 +194,47 @@ void UnitGather::Gather(std::int64_t unit) {
   role_.MemoryKernel("copy shard in", copy_in_stream_, Work::compute, std::move(inputs), {gathered}, elements,
                      SizeOf(precision_.params) * 2 * elements);
   if (Casts()) {
-    role_.Free(role_.Ref(cast_, unit));
+    role_.Free(cast);
   }
   role_.builder.Order(gather_stream_, copy_in_stream_, "copied in");
   role_.builder.Emit(Collective{role_.builder.Named("gather parameters"),
                                 CollectiveKind::all_gather,
                                 Reduction::none,
                                 Rational(1),
-                                group_,
+                                mesh.group,
                                 precision_.params,
-                                size.padded,
+                                padded,
                                 gather_stream_,
                                 {gathered},
                                 {gathered}});
-  role_.builder.Emit(Record{Gathered(unit), gather_stream_});
+  role_.builder.Emit(Record{Gathered(group), gather_stream_});
 }
 
 /// Copies gathered parameters to where kernels read them.
-void UnitGather::Unpack(std::int64_t unit) {
-  if (units_.shards == 1) {
-    CopyAlone(unit);
+void UnitGather::Unpack(const ParameterGroup& group) {
+  if (units_.ShardsOf(group) == 1) {
+    CopyAlone(group);
     return;
   }
   std::vector<BufferRef> unsharded;
-  units_.ForEachOf(role_, unit, [&](const ParameterAt& at) {
+  units_.ForEachOf(role_, group, [&](const ParameterAt& at) {
     unsharded.push_back(Unsharded(at));
     role_.Alloc(unsharded.back());
   });
-  role_.builder.Emit(Wait{Gathered(unit), role_.compute});
-  const std::int64_t elements = units_.SizeAt(unit).padded;
-  role_.MemoryKernel("unpack parameters", role_.compute, Work::compute, {role_.Ref(gathered_buffer_, unit)},
-                     std::move(unsharded), elements, SizeOf(precision_.params) * 2 * elements);
+  role_.builder.Emit(Wait{Gathered(group), role_.compute});
+  const std::int64_t elements = units_.SizeOf(group).padded;
+  role_.MemoryKernel("unpack parameters", role_.compute, Work::compute,
+                     {role_.Ref(buffers_[group.mesh].gathered, group.unit)}, std::move(unsharded), elements,
+                     SizeOf(precision_.params) * 2 * elements);
   role_.builder.Emit(Record{role_.builder.Event("unpacked"), role_.compute});
 }
 
-void UnitGather::CopyAlone(std::int64_t unit) {
+void UnitGather::CopyAlone(const ParameterGroup& group) {
   std::optional<BufferRef> before;
-  units_.ForEachOf(role_, unit, [&](const ParameterAt& at) {
+  units_.ForEachOf(role_, group, [&](const ParameterAt& at) {
     BufferRef input = Shard(at);
     if (Casts()) {
-      input = cast_alone_(role_, at);
+      input = buffers_[group.mesh].cast_alone(role_, at);
       role_.Alloc(input);
       role_.CopyKernel("cast shard", role_.compute, Shard(at), input);
       if (before) {
@@ -210,13 +248,19 @@ void UnitGather::CopyAlone(std::int64_t unit) {
   if (before) {
     role_.Free(*before);
   }
+  if (Gathers()) {
+    role_.builder.Emit(Record{role_.builder.Event("unpacked"), role_.compute});
+  }
 }
 
+/// In a backward pass gathers also wait for what was copied alone.
 void UnitGather::FreeGathered() {
-  if (gathered_ && units_.shards > 1) {
+  if (gathered_ && Gathers()) {
     role_.builder.Emit(Wait{role_.builder.Event("unpacked"), copy_in_stream_});
     role_.builder.Emit(Wait{role_.builder.Event("unpacked"), gather_stream_});
-    role_.Free(role_.Ref(gathered_buffer_, *gathered_));
+    if (units_.ShardsOf(*gathered_) > 1) {
+      role_.Free(role_.Ref(buffers_[gathered_->mesh].gathered, gathered_->unit));
+    }
   }
   gathered_.reset();
 }
@@ -236,16 +280,18 @@ std::int64_t UnitGather::Reach() const {
 }
 
 void UnitGather::AppendKey(std::int64_t position, std::vector<std::int64_t>& key) const {
-  key.insert(key.end(), {role_.KeyOf(gathered_, position), role_.KeyOf(ahead_, position), position % Reach(),
-                         ReshardsAfterForward(position) ? 1 : 0});
+  const auto unit = gathered_ ? std::optional(gathered_->unit) : std::nullopt;
+  key.insert(key.end(), {role_.KeyOf(unit, position), gathered_ ? static_cast<std::int64_t>(gathered_->mesh) : 0,
+                         role_.KeyOf(ahead_, position), position % Reach(), ReshardsAfterForward(position) ? 1 : 0});
 }
 
 void UnitGather::Shift(std::int64_t blocks) {
   const std::size_t run = role_.stage.RunOf(role_.current());
-  for (std::optional<std::int64_t>* remembered : {&gathered_, &ahead_}) {
-    if (*remembered && role_.stage.RunOf(**remembered) == run) {
-      **remembered += blocks;
-    }
+  if (gathered_ && role_.stage.RunOf(gathered_->unit) == run) {
+    gathered_->unit += blocks;
+  }
+  if (ahead_ && role_.stage.RunOf(*ahead_) == run) {
+    *ahead_ += blocks;
   }
 }
 

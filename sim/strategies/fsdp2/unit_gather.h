@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "sim/lower/data_parallel.h"
-#include "sim/strategies/fsdp2/unit_size.h"
+#include "sim/strategies/fsdp2/units.h"
 #include "sim/strategies/parameter_table.h"
 
 namespace tidemark {
@@ -24,11 +24,14 @@ namespace tidemark {
 /// (_fsdp_param.py, init_all_gather_outputs); cast and gather buffer are one for the unit. Left out: weights that are
 /// cut by another dimension than the first are copied once more behind their gather and in front of their scatter.
 ///
-/// A group of one rank gathers nothing (wait_for_unshard, current PyTorch): one parameter after another is cast,
+/// A unit's groups are gathered, copied out and resharded one behind the other (_fsdp_state.py, _pre_forward,
+/// _post_forward, _pre_backward), and prefetched in the order of the pass.
+///
+/// A group on one rank gathers nothing (wait_for_unshard, current PyTorch): one parameter after another is cast,
 /// while the one before is still bound to the loop's variable, and copied.
 class UnitGather {
  public:
-  UnitGather(Role& role, const Units& units, GroupId group);
+  UnitGather(Role& role, const Units& units);
 
   /// The root's pre-forward: gathers wait for what the compute stream was given, the optimizer's update above all.
   void BeginForward();
@@ -43,13 +46,14 @@ class UnitGather {
   /// Gathers a unit that is not there, and nothing else.
   void Unshard(std::int64_t position);
   /// Frees the unsharded parameters of a unit.
-  void Reshard(std::int64_t unit) {
-    units_.ForEachOf(role_, unit, [&](const ParameterAt& at) { role_.Free(Unsharded(at)); });
+  void Reshard(std::int64_t unit);
+  void Reshard(const ParameterGroup& group) {
+    units_.ForEachOf(role_, group, [&](const ParameterAt& at) { role_.Free(Unsharded(at)); });
   }
   /// Frees those of all units.
   void ReshardAll();
 
-  BufferRef Shard(const ParameterAt& at) const { return shards_(role_, at); }
+  BufferRef Shard(const ParameterAt& at) const { return buffers_[units_.GroupOf(role_, at).mesh].shards(role_, at); }
   BufferRef Unsharded(const ParameterAt& at) const { return unsharded_(role_, at); }
   /// dtype of the shards: the parameters' original one.
   DType StoredType() const { return precision_.master.value_or(precision_.params); }
@@ -60,13 +64,15 @@ class UnitGather {
   void Shift(std::int64_t blocks);
 
  private:
+  void Declare(std::size_t mesh);
   bool ReshardsAfterForward(std::int64_t position) const;
   std::int64_t Reach() const;
-  EventId Gathered(std::int64_t position);
-  void Gather(std::int64_t unit);
-  void Unpack(std::int64_t unit);
+  bool Gathers() const;
+  EventId Gathered(const ParameterGroup& group);
+  void Gather(const ParameterGroup& group);
+  void Unpack(const ParameterGroup& group);
   bool Casts() const { return precision_.params != StoredType(); }
-  void CopyAlone(std::int64_t unit);
+  void CopyAlone(const ParameterGroup& group);
   void FreeGathered();
   void PrefetchForward(std::int64_t position);
   void PrefetchBackward(std::int64_t position);
@@ -76,16 +82,19 @@ class UnitGather {
   const tidemark::Shard& settings_;
   const Precision& precision_;
   const bool loss_calls_head_;
-  GroupId group_;
   StreamId copy_in_stream_, gather_stream_;
-  RunBuffers cast_, gathered_buffer_;
-  ParameterTable shards_, unsharded_;
-  ParameterTable cast_alone_;  ///< of a group of one rank
+  struct OnMesh {
+    RunBuffers cast, gathered;
+    ParameterTable shards;
+    ParameterTable cast_alone;  ///< of one rank
+  };
+  std::vector<OnMesh> buffers_;
+  ParameterTable unsharded_;
 
   bool forward_ = false;  ///< the direction of the walk
-  // Under way, as positions:
-  std::optional<std::int64_t> gathered_;  ///< gather buffer not given back yet
-  std::optional<std::int64_t> ahead_;     ///< the furthest unit gathered ahead of its use
+  // Under way:
+  std::optional<ParameterGroup> gathered_;  ///< gather buffer not given back yet
+  std::optional<std::int64_t> ahead_;       ///< the furthest unit gathered ahead of its use
 };
 
 }  // namespace tidemark

@@ -126,12 +126,20 @@ void CheckSortRows(const Place& place) {
   }
 }
 
+void CheckSortOrder(const Place& place) {
+  for (const RowSort& op : {RowSort{1, 1, 1, 1}, RowSort{2, 3, 4, 1}, RowSort{4, 4, 20, 1}}) {
+    Compare(place, {Written({DType::int64, op.all_rows()}, 0)}, &kernels::SortOrder, &cuda::SortOrder,
+            [&](auto run, const Tensors& t) { run(op, t[0]); });
+  }
+}
+
 }  // namespace
 
 std::vector<Case> ExpertPermutationCases() {
   return {{"Permute", CheckPermute},         {"PermuteBackward", CheckPermuteBackward},
           {"Unpermute", CheckUnpermute},     {"UnpermuteBackward", CheckUnpermuteBackward},
-          {"CountEvenly", CheckCountEvenly}, {"SortRows", CheckSortRows}};
+          {"CountEvenly", CheckCountEvenly}, {"SortRows", CheckSortRows},
+          {"SortOrder", CheckSortOrder}};
 }
 
 }  // namespace tidemark::kernels::cuda
