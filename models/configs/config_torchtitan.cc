@@ -53,7 +53,7 @@ class Titan : TorchtitanJob {
   Result<Settings> Read() {
     TIDEMARK_TRY(ReadFlavor());
     settings_["sequence_length"] = fields_.Value("training.seq_len", "2048");
-    ReadExpertRanks();
+    TIDEMARK_TRY(ReadExpertRanks());
     TIDEMARK_TRY(ReadLayout());
     TIDEMARK_TRY(ReadBatch());
     TIDEMARK_TRY(RefuseWholeWeights());

@@ -128,8 +128,7 @@ class Saved : TorchtitanJob {
     if (tp > 1) {
       return fields_.Refuse(kTp, "1", beside, hint);
     }
-    ReadExpertRanks();
-    return Done{};
+    return ReadExpertRanks();
   }
 
   ConfigValue Policy() const {

@@ -54,12 +54,14 @@ Status TorchtitanJob::ReadLayout() {
   return Done{};
 }
 
-void TorchtitanJob::ReadExpertRanks() {
+Status TorchtitanJob::ReadExpertRanks() {
   constexpr std::string_view kEp = "parallelism.expert_parallel_degree";
-  settings_["layout.ep"] = fields_.Value(kEp, "1");
+  TIDEMARK_ASSIGN(const std::int64_t ranks, fields_.Whole(kEp, 1));
+  Put("layout.ep", kEp, "1", std::to_string(ranks));
   if (DividesExperts() && !Speaks(given_, "strategy")) {
     Put("shard.prefetch_forward", kEp, "1", "1");
   }
+  return Done{};
 }
 
 Status TorchtitanJob::ReadSharding() {

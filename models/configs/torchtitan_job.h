@@ -31,7 +31,7 @@ class TorchtitanJob {
   Status ReadLayout();
   /// Ranks of a layer's experts, and what comes with them: then each layer is gathered while the one before it runs
   /// forward (apply_fsdp_to_decoder: set_modules_to_forward_prefetch).
-  void ReadExpertRanks();
+  Status ReadExpertRanks();
   /// FSDP2 as the trainer uses it, which never calls set_requires_gradient_sync: every microbatch reduces, and in a
   /// pipeline the last one for all.
   Status ReadSharding();

@@ -87,12 +87,15 @@ class RoleShardings {
     if (wire && named == nullptr) {
       return "own";
     }
-    const std::optional<std::int64_t> held = HeldParts(buffer);
+    const Whole& whole = named != nullptr ? *named : all_;
+    if (const auto text = TextOfBoth(buffer, whole)) {
+      return *text;
+    }
+    const std::optional<std::int64_t> held = HeldParts(buffer.holds);
     const std::optional<std::int64_t> parts = held ? held : PartsOf(buffer, named);
     if (!parts) {
       return wire ? "own" : "part";
     }
-    const Whole& whole = named != nullptr ? *named : all_;
     return job_.layout.ep > 1 && IsOfExperts(buffer, whole) ? ExpertsText(*parts) : TextOf(*parts, whole);
   }
 
@@ -114,15 +117,31 @@ class RoleShardings {
 
   /// Whether it holds numbers of experts, which are divided over ranks by themselves.
   bool IsOfExperts(const Buffer& buffer, const Whole& whole) const {
-    bool holds = false, all = true;
-    for (const Holding& holding : buffer.holds) {
-      for (const HeldRun& run : holding.of) {
-        const auto parameter = parameters_.find(run.name);
-        holds = true;
-        all = all && parameter != parameters_.end() && parameter->second.of_experts;
-      }
+    if (buffer.holds.empty()) {
+      return whole.of_experts;
     }
-    return holds ? all : whole.of_experts;
+    return std::ranges::all_of(buffer.holds, [&](const Holding& holding) { return HoldsExperts(holding); });
+  }
+  bool HoldsExperts(const Holding& holding) const {
+    return std::ranges::all_of(holding.of, [&](const HeldRun& run) {
+      const auto parameter = parameters_.find(run.name);
+      return parameter != parameters_.end() && parameter->second.of_experts;
+    });
+  }
+
+  /// Of a buffer that holds experts' numbers and others, each divided by themselves.
+  std::optional<std::string> TextOfBoth(const Buffer& buffer, const Whole& whole) const {
+    std::vector<Holding> experts, others;
+    for (const Holding& holding : buffer.holds) {
+      (HoldsExperts(holding) ? experts : others).push_back(holding);
+    }
+    if (job_.layout.ep == 1 || experts.empty() || others.empty()) {
+      return std::nullopt;
+    }
+    const auto of_experts = HeldParts(experts), of_others = HeldParts(others);
+    return of_experts && of_others
+               ? std::optional(fmt::format("{}; experts {}", TextOf(*of_others, whole), ExpertsText(*of_experts)))
+               : std::nullopt;
   }
 
   /// Buffers that hold the same of different blocks.
@@ -183,10 +202,10 @@ class RoleShardings {
     return moments ? std::max<std::int64_t>(1, MomentsOf(job_.optimizer)) : 1;
   }
 
-  /// What the buffer itself says of the numbers that it holds, where all of them are divided alike.
-  std::optional<std::int64_t> HeldParts(const Buffer& buffer) const {
+  /// What a buffer itself says of the numbers that it holds, where all of them are divided alike.
+  std::optional<std::int64_t> HeldParts(const std::vector<Holding>& holds) const {
     std::optional<std::int64_t> all;
-    for (const Holding& holding : buffer.holds) {
+    for (const Holding& holding : holds) {
       const std::int64_t parts = holding.cut == Cut::none || holding.parts == Parts::all ? 1 : holding.ranks;
       const bool known =
           parts == 1 || parts == shards_ || parts == shards_ * replicas_ || parts == job_.layout.ExpertGradientRanks();

@@ -14,7 +14,9 @@ namespace {
 /// Shard(1) of experts' weights, which has no padding (_fsdp_param.py, _init_sharded_param).
 bool DividesExperts(const Job& job) {
   const Experts* experts = ExpertsOf(job.network);
-  const std::int64_t ranks = job.layout.GradientRanks(), shards = ranks / job.axes.shard.replicas / job.layout.ep;
+  const Layout& layout = job.layout;
+  const std::int64_t ranks = layout.GradientRanks();
+  const std::int64_t shards = layout.ep > 1 ? layout.ExpertGradientRanks() : ranks / job.axes.shard.replicas;
   return experts == nullptr || experts->layer != Experts::Layer::torchtitan || ranks <= experts->count ||
          (experts->ffn % shards == 0 && std::get<Decoder>(job.network.shape).hidden % shards == 0);
 }

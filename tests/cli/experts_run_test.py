@@ -127,6 +127,20 @@ class Experts(ExecutedJob):
                         ("layout.dp=2", "layout.tp=2", "layout.ep=2", "strategy=megatron-dist-opt", "network.experts.kernel=sequential")):
             self.assert_executed("strategy=megatron", *changes, steps=2)
 
+    def test_weights_that_are_sharded_over_the_ranks_with_the_same_experts(self):
+        """FSDP2's, in units of two groups: gathered and scattered by others, or by nobody, beside all that a unit may be."""
+        alone = ("layout.dp=2", "layout.ep=2")
+        for changes in (alone, ("layout.dp=4", "layout.ep=2", *TORCHTITAN), ("layout.cp=2", "layout.ep=2", *TORCHTITAN),
+                        ("layout.dp=4", "layout.ep=2", *TORCHTITAN, "recompute.policy=full", "shard.prefetch_forward=1"),
+                        (*alone, *TORCHTITAN, "shard.prefetch_backward=2", "shard.prefetch_forward=2"),
+                        ("layout.dp=8", "layout.ep=2", *TORCHTITAN, "micro_batch_size=1"),  # rows of experts
+                        (*alone, *TORCHTITAN, "strategy=fsdp2-defer", "optimizer_step.kernel=foreach"),
+                        (*alone, "layout.tp=2", "layout.etp=1", "strategy=fsdp2-keep-after-backward", "network.tied_embeddings=true"),
+                        ("layout.dp=4", "layout.ep=2", "layout.pp=2", *TORCHTITAN, "strategy=fsdp2-keep-all"),
+                        ("layout.dp=4", "layout.ep=2", *TORCHTITAN, "optimizer_step.clip_norm=0.01", SHARED[0]),
+                        (*alone, *TORCHTITAN, "network.trainable=[layer.experts_*]", "network.experts.dense_layers=1")):
+            self.assert_executed("strategy=fsdp2-scatter-each", "loss_scale=global-tokens", *changes, steps=2)
+
     def test_tokens_that_no_router_sent_are_told_of(self):
         """There is nothing that could be routed otherwise, and who reads a loss must know that no router chose."""
         report = self.json_of("run", self.job, "--verify", changes=("strategy=megatron", "layout.dp=2", "layout.ep=2"))

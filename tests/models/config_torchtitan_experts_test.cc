@@ -57,11 +57,18 @@ TEST(ConfigTorchtitanExperts, SharedOnesHaveAWidthOfTheirOwn) {
   EXPECT_THAT(Refusal(none, shared), HasSubstr("is another than layer 0"));
 }
 
-TEST(ConfigTorchtitanExperts, AreOnEveryRank) {
-  EXPECT_THAT(Refusal("\"expert_parallel_degree\": 1", "\"expert_parallel_degree\": 4"),
-              HasSubstr("expert_parallel_degree: experts on several ranks are not supported by this version under "
-                        "FSDP2\nhint: price all experts on each rank: --set layout.ep=1"));
-  Read("\"expert_parallel_degree\": 1", "\"expert_parallel_degree\": 4", {"layout.dp=8", "layout.ep=1"});
+// With them come a layer that is gathered ahead, and of operations that are kept one by one messages that are not.
+TEST(ConfigTorchtitanExperts, AreDividedOverRanks) {
+  const Settings divided = Read("\"expert_parallel_degree\": 1", "\"expert_parallel_degree\": 4", {"layout.dp=8"});
+  EXPECT_EQ(TextOf(divided, "layout.ep"), "4");
+  EXPECT_EQ(TextOf(divided, "shard.prefetch_forward"), "1");
+  const Settings again = Read("\"expert_parallel_degree\": 1", "\"expert_parallel_degree\": 4",
+                              {"layout.dp=8", "recompute.policy=per_op"});
+  EXPECT_EQ(TextOf(again, "recompute.collectives"), "true");
+  const Settings whole = Read("\"expert_parallel_degree\": 1", "\"expert_parallel_degree\": 4",
+                              {"layout.dp=8", "layout.ep=1", "recompute.policy=per_op"});
+  EXPECT_EQ(TextOf(whole, "shard.prefetch_forward"), "(nothing)");
+  EXPECT_EQ(TextOf(whole, "recompute.collectives"), "(nothing)");
   EXPECT_EQ(TextOf(Read("\"expert_parallel_degree\": 1", "\"expert_parallel_degree\": 4",
                         {"layout.dp=8", "strategy=megatron-dist-opt", "optimizer_step.kernel=fused"}),
                    "layout.ep"),

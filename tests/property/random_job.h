@@ -191,6 +191,10 @@ class JobGenerator {
     if (looks_at("shard.replicas")) {
       job.axes.shard.replicas = dice_.OneIn(2) && job.layout.dp % 2 == 0 ? 2 : dice_.OneIn(2) ? job.layout.dp : 1;
     }
+    if (job.layout.ep > 1 && looks_at("shard.reshard_after_forward")) {  // FSDP2 means over all tokens then, or nothing
+      job.axes.loss_scale = LossScale::global_tokens;
+      job.axes.shard.replicas = 1;
+    }
     if (!Accepts(strategy, job)) {
       Job all_forwards_first = job;
       all_forwards_first.schedule = Schedule::gpipe;

@@ -83,6 +83,24 @@ TEST(Sharding, ofExpertsIsOverRanksOfTheirOwn) {
   EXPECT_EQ(of_optimizer, (std::set<std::string>{"1/8 over dp", "1/4 over ep, 1/2 over edp"}));
 }
 
+// FSDP2's, whose kernels over lists see the moments of a layer together.
+TEST(Sharding, ofALayersStateIsThatOfItsExpertsAndOfTheRest) {
+  Job job = OracleJob("fsdp2-scatter-each", 2);
+  Experts& experts = std::get<Decoder>(job.network.shape).experts;
+  experts.count = 8;
+  experts.ffn = 512;
+  job.layout.dp = 8;
+  job.layout.ep = 4;
+  job.axes.loss_scale = LossScale::global_tokens;
+  job.axes.optimizer_step.kernel = OptimizerStep::Kernel::foreach_;
+  Shardings state = ShardingsIn(job, StepKind::steady, kState);
+  EXPECT_EQ(state["shard of layer.wq"], "1/8 over dp");
+  EXPECT_EQ(state["shard of layer.experts_up"], "1/4 over ep, 1/2 over edp");
+  EXPECT_EQ(state["sharded gradient of layer"], "1/8 over dp");
+  EXPECT_EQ(state["sharded gradient of experts of layer"], "1/4 over ep, 1/2 over edp");
+  EXPECT_EQ(state["moments of layer"], "1/8 over dp; experts 1/4 over ep, 1/2 over edp");
+}
+
 TEST(Sharding, ofTheOptimizersStateIsThatOfEachStrategy) {
   for (const Strategy& strategy : AllStrategies()) {
     const std::string name = strategy.defaults.name;
