@@ -113,13 +113,15 @@ class Saved : TorchtitanJob {
     return fields_.Read(WholeNumber{least, std::int64_t{1} << 40}, path, std::to_string(absent));
   }
 
-  /// Of the file's own network.
+  /// Of the file's own network, where there are any, or where all ranks' latent vectors are made of all rows.
   Status ReadExperts() {
     constexpr std::string_view kTp = "parallelism.tensor_parallel_degree";
-    if (!settings_.contains("network.experts.count")) {
+    const bool experts = settings_.contains("network.experts.count");
+    if (!experts && !settings_.contains("network.latent_attention.kv_lora_rank")) {
       return Done{};
     }
-    const char* beside = "experts beside tensor-parallel ranks are not supported by this version";
+    const std::string beside = fmt::format("{} beside tensor-parallel ranks {} not supported by this version",
+                                           experts ? "experts" : "multi-latent attention", experts ? "are" : "is");
     const char* hint = "price it without them: --set layout.tp=1";
     if (const ConfigValue* given = Find(given_, "layout.tp")) {
       return given->text == "1" ? Status(Done{}) : ErrorAt(*given, "layout.tp", beside, hint);
@@ -128,7 +130,7 @@ class Saved : TorchtitanJob {
     if (tp > 1) {
       return fields_.Refuse(kTp, "1", beside, hint);
     }
-    return ReadExpertRanks();
+    return experts ? ReadExpertRanks() : Done{};
   }
 
   ConfigValue Policy() const {

@@ -3,9 +3,10 @@
 """What torchtitan saves of a config, against what torchtitan itself allocated (torchtitan_rehearsed.json).
 
 Not predicted are rotary tables: each layer has its own, and keeps the rows that a microbatch's positions choose. A row
-is a complex number of 8 bytes for every second number of a head (llama3), or two of 4 bytes for every one (qwen3). Where
-layers are done again, one at most has these rows. Nor is what a router's weights are divided by, and that its
-choice is kept where operations are kept one by one.
+is a complex number of 8 bytes for every second number of a head (llama3, deepseek_v3), or two of 4 bytes for every one
+(qwen3). Where layers are done again, one at most has these rows. Nor are what a router's weights are divided by, where
+they are, and else that there is one copy of them less; that a router's choice is kept where operations are kept one by
+one; and that what keys share of latent attention is a view, which keeps what it is a view of.
 """
 
 import json
@@ -18,11 +19,16 @@ from tidemark import run
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 RECORD = json.loads((TESTS / "cli" / "torchtitan_rehearsed.json").read_text(encoding="utf-8"))
 LLAMA, QWEN = "llama3.llama3_8b", "qwen3.qwen3_30b_a3b"
-LAYERS = {LLAMA: 32, QWEN: 48}
-ROW = {LLAMA: 64 * 8, QWEN: 128 * 2 * 4}  # of rotary tables
-SUM = {LLAMA: 0, QWEN: 4}  # of a token: what the weights of its experts are divided by
-CHOICE = {LLAMA: 0, QWEN: 8 * (4 + 8)}  # of a token: weights and numbers of its experts
-BEHIND_A_LAYER = ("experts, nothing done again",)  # peaks behind a layer's backward pass; others with all layers
+LITE, FIVE = "deepseek_v3.deepseek_v3_16b", "deepseek_v3.deepseek_v3_671b"  # of the latter the first layers
+LAYERS = {LLAMA: 32, QWEN: 48, LITE: 27, FIVE: 5}
+DENSE = {LLAMA: 32, QWEN: 0, LITE: 1, FIVE: 3}  # layers without experts
+ROW = {LLAMA: 64 * 8, QWEN: 128 * 2 * 4, LITE: 32 * 8, FIVE: 32 * 8}  # of rotary tables
+SHARED = {LLAMA: 0, QWEN: 0, LITE: 64 * 2, FIVE: 64 * 2}  # of a token: the part that all heads' keys have
+ROUTED = {LLAMA: 0, QWEN: 4, LITE: -6 * 4, FIVE: 4}  # of a token: sum of its weights, or a copy of them less
+CHOICE = {LLAMA: 0, QWEN: 8 * (4 + 8), LITE: 6 * (4 + 8), FIVE: 8 * (4 + 8)}  # of a token: weights and numbers of its experts
+# Peaks behind a layer's backward pass; others with all layers.
+BEHIND_A_LAYER = ("experts, nothing done again", "latent attention, nothing done again",
+                  "latent queries, nothing done again")
 SMALL = 64 << 10  # scalars, gradients of norms, random states
 
 
@@ -50,13 +56,16 @@ def tokens_of(case):
 def not_predicted(case):
     """At least, and at most."""
     network, tokens = case["config"], tokens_of(case)
-    tables = LAYERS[network] * case["set"]["training.max_context_length"] * ROW[network]
-    rows = tokens * (ROW[network] + SUM[network])
+    layers, sparse = LAYERS[network], LAYERS[network] - DENSE[network]
+    tables = layers * case["set"]["training.max_context_length"] * ROW[network]
+    layer = tokens * (ROW[network] + SHARED[network] + ROUTED[network])  # the last one
     if case["recompute"] == "none":
-        kept = tables + (LAYERS[network] - (case["name"] in BEHIND_A_LAYER)) * rows
+        rows = tokens * (layers * (ROW[network] + SHARED[network]) + sparse * ROUTED[network])
+        kept = tables + rows - (case["name"] in BEHIND_A_LAYER) * layer
         return kept, kept
-    chosen = LAYERS[network] * tokens * CHOICE[network] if case["recompute"] == "selective" else 0
-    return tables + chosen * (LAYERS[network] - 1) // LAYERS[network], tables + chosen + rows
+    chosen = sparse * tokens * CHOICE[network] if case["recompute"] == "selective" else 0
+    least = tables + (chosen * (layers - 1) // layers if network == QWEN else 0)
+    return least, tables + chosen + tokens * (ROW[network] + SHARED[network] + max(ROUTED[network], 0))
 
 
 class Torchtitan(unittest.TestCase):

@@ -5,10 +5,12 @@
     tests/gpu/torchtitan_rehearsal.py TORCHTITAN [--file FILE] [--case NAME] [--config CONFIG]
 
 TORCHTITAN is a checkout of https://github.com/pytorch/torchtitan whose requirements are installed, PyTorch among them.
-Each case of FILE is three steps of a config of torchtitan's (family.name) with the case's fields, as
-torchtitan's trainer runs them, on rank 0 of as many as the case has; its peak is that of the third step. With --config one case's config is saved there as torchtitan
-saves it, and nothing runs. What is not torchtitan's: flash attention and fused RMSNorm, which allocate what CUDA's do
-(judge/stand_in.py), casts that autocast would make, tokens, which are empty, and collectives, which do nothing.
+Each case of FILE is three steps of a config of torchtitan's (family.name) with the case's fields and its first `layers`
+(all of them), as torchtitan's trainer runs them, on rank 0 of as many as the case has; its peak is that of the third
+step. With --config one case's config is saved there as torchtitan saves it, and nothing runs. What is not torchtitan's:
+flash attention and fused RMSNorm, which allocate what CUDA's do (judge/stand_in.py), casts that autocast would make,
+tokens, which are empty, how many of them experts on other ranks are sent, which is as many each, and collectives, which
+do nothing.
 """
 
 import argparse
@@ -32,6 +34,8 @@ def configured(case):
     for path, value in case["set"].items():
         section, field = path.split(".")
         setattr(getattr(config, section), field, value)
+    layers = config.model_spec.model.layers
+    del layers[case.get("layers", len(layers)):]
     policies = {"full": FullAC.Config(), "selective": SelectiveAC.Config(), "none": None}
     config.activation_checkpoint = policies[case["recompute"]]
     if case["loss"] == "dense":
@@ -59,9 +63,33 @@ def mesh_of(config):
 def flash_attention(self, q_TNH, k_TNH, v_TNH, **options):
     import torch
 
+    if q_TNH.shape[-1] != v_TNH.shape[-1]:
+        return torch.ops.rehearsed.attention(q_TNH, k_TNH, v_TNH)[0]
     q, k, v = (each.unsqueeze(0).transpose(1, 2) for each in (q_TNH, k_TNH, v_TNH))
     mixed = torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, True)[0]
     return mixed.transpose(1, 2).squeeze(0)
+
+
+def define_attention():
+    """The same for values that are narrower than keys, which aten's has not: rehearsed::attention."""
+    import torch
+    from torchtitan.distributed import activation_checkpoint
+
+    @torch.library.custom_op("rehearsed::attention", mutates_args=())
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return q.new_empty(*q.shape[:-1], v.shape[-1]), q.new_empty(q.shape[:-1], dtype=torch.float32)
+
+    def keep(ctx, inputs, output):
+        ctx.save_for_backward(*inputs, *output)
+
+    def back(ctx, *gradients):
+        q, k, v, *_ = ctx.saved_tensors
+        return torch.empty_like(q), torch.empty_like(k), v.new_empty(v.shape)
+
+    attend.register_fake(lambda q, k, v: attend._init_fn(q, k, v))
+    attend.register_autograd(back, setup_context=keep)
+    kept = activation_checkpoint._get_default_save_ops
+    activation_checkpoint._get_default_save_ops = lambda: kept() | {torch.ops.rehearsed.attention.default}
 
 
 class WideGate:
@@ -94,6 +122,7 @@ def stand_in_for_kernels(tokens):
         rows = [tokens * self.top_k // ranks] * ranks
         return counts.reshape(-1), rows, rows
 
+    define_attention()
     torch.autocast = WideGate
     Module._init_self_parameters = lambda self: None  # it asks for numbers
     FlexAttention.forward = flash_attention

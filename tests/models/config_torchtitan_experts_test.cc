@@ -54,7 +54,7 @@ TEST(ConfigTorchtitanExperts, SharedOnesHaveAWidthOfTheirOwn) {
     all += shared;
   }
   EXPECT_EQ(TextOf(MustRead(kFormat, all, kEight), "network.experts.shared_ffn"), "96");
-  EXPECT_THAT(Refusal(none, shared), HasSubstr("is another than layer 0"));
+  EXPECT_THAT(Refusal(none, shared), HasSubstr("is another than layer 0 in its experts"));
 }
 
 // With them come a layer that is gathered ahead, and of operations that are kept one by one messages that are not.

@@ -161,7 +161,8 @@ TEST(ConfigTorchtitanSaved, OtherModulesAreRefusedByName) {
       Refusal("\"in_features\": 4096, \"out_features\": 6144", "\"recipe\": \"rowwise\", \"in_features\": 4096"),
       HasSubstr("model_spec.model.layers[0].attention.qkv_linear.wqkv.recipe: belongs to a kind of module"));
   EXPECT_THAT(Refusal("\"moe\": null", "\"moe\": {\"num_experts\": 8}"), HasSubstr("feed_forward: stands beside moe"));
-  EXPECT_THAT(Refusal("\"qk_norm\": null", "\"kv_lora_rank\": 512"), HasSubstr("multi-latent attention"));
+  EXPECT_THAT(Refusal("\"qk_norm\": null", "\"kv_lora_rank\": 512"),
+              HasSubstr("attention.qkv_linear: belongs to a kind of module"));
   EXPECT_THAT(Refusal("\"block_size\": 128, \"kernel_options\": {}", "\"window_size\": [512, 0]"),
               HasSubstr("sliding windows"));
   const std::string text = SampleText(kSample);
@@ -172,7 +173,7 @@ TEST(ConfigTorchtitanSaved, OtherModulesAreRefusedByName) {
   EXPECT_THAT(Refusal("\"imports\": []", "\"imports\": [\"fused_swiglu\"]"),
               HasSubstr("'fused_swiglu' replaces modules"));
   EXPECT_THAT(Refusal("\"qk_norm\": null", "\"qk_norm\": {\"normalized_shape\": 128}"),
-              HasSubstr("layer 1 is another than layer 0"));
+              HasSubstr("layer 1 is another than layer 0 in its attention"));
 }
 
 // Every size stands in the file several times.
