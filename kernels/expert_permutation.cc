@@ -152,4 +152,20 @@ void SortOrder(const RowSort& op, const Tensor& order) {
   }
 }
 
+void GatherRows(const ConstTensor& from, const ConstTensor& order, const Tensor& to) {
+  const std::int64_t width = WidthOf(from, order, to);
+  const auto* rows = Elements<std::int64_t>(order);
+  for (std::int64_t row = 0; row < order.type.elements; ++row) {
+    Copy(Slice(from, rows[row] * width, width), Slice(to, row * width, width));
+  }
+}
+
+void ScatterRows(const ConstTensor& from, const ConstTensor& order, const Tensor& to) {
+  const std::int64_t width = WidthOf(from, order, to);
+  const auto* rows = Elements<std::int64_t>(order);
+  for (std::int64_t row = 0; row < order.type.elements; ++row) {
+    Copy(Slice(from, row * width, width), Slice(to, rows[row] * width, width));
+  }
+}
+
 }  // namespace tidemark::kernels

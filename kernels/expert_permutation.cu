@@ -152,7 +152,18 @@ struct CountOne {
   __host__ __device__ void operator()(std::int64_t i) const { counts[i] = count; }
 };
 
-struct PutRow {
+/// Row by row to where `targets` says.
+struct PutRowAt {
+  std::int64_t width;
+  const std::int64_t* targets;
+  Move move;
+  __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
+    const std::int64_t begin = row * width, offset = targets[row] * width - begin;
+    team.Each(begin, begin + width, [&](auto at) { move(at, at + offset); });
+  }
+};
+
+struct PutNumber {
   RowSort op;
   std::int64_t* order;
   __host__ __device__ void operator()(std::int64_t row) const { order[op.To(row)] = row; }
@@ -218,7 +229,17 @@ void SortRows(const RowSort& op, const ConstTensor& from, const Tensor& to, cons
 
 void SortOrder(const RowSort& op, const Tensor& order, const Queue& queue) {
   TIDEMARK_CHECK((order.type == TensorType{DType::int64, op.all_rows()}));
-  EachElement(queue, op.all_rows(), PutRow{op, Elements<std::int64_t>(order)});
+  EachElement(queue, op.all_rows(), PutNumber{op, Elements<std::int64_t>(order)});
+}
+
+void GatherRows(const ConstTensor& from, const ConstTensor& order, const Tensor& to, const Queue& queue) {
+  const std::int64_t width = WidthOf(from, order, to);
+  EachRow(queue, order.type.elements, MoveRow{width, Elements<std::int64_t>(order), {}, {from, to}});
+}
+
+void ScatterRows(const ConstTensor& from, const ConstTensor& order, const Tensor& to, const Queue& queue) {
+  const std::int64_t width = WidthOf(from, order, to);
+  EachRow(queue, order.type.elements, PutRowAt{width, Elements<std::int64_t>(order), {from, to}});
 }
 
 }  // namespace tidemark::kernels::cuda

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/check.h"
 #include "kernels/tensor.h"
 
 namespace tidemark::kernels {
@@ -73,5 +74,14 @@ struct RowSort {
 void SortRows(const RowSort& op, const ConstTensor& from, const Tensor& to);
 /// Which row comes to each place.
 void SortOrder(const RowSort& op, const Tensor& order);
+/// Rows of [rows, width] in the order of an int64 [rows] that has each number once, and back.
+void GatherRows(const ConstTensor& from, const ConstTensor& order, const Tensor& to);
+void ScatterRows(const ConstTensor& from, const ConstTensor& order, const Tensor& to);
+/// Their width.
+inline std::int64_t WidthOf(const ConstTensor& from, const ConstTensor& order, const Tensor& to) {
+  TIDEMARK_CHECK(order.type.dtype == DType::int64 && from.type == to.type);
+  TIDEMARK_CHECK(order.type.elements > 0 && from.type.elements % order.type.elements == 0);
+  return from.type.elements / order.type.elements;
+}
 
 }  // namespace tidemark::kernels

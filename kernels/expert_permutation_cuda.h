@@ -21,6 +21,8 @@ void UnpermuteBackward(const Permutation& op, const ConstTensor& token_gradients
 void CountEvenly(std::int64_t rows, const Tensor& counts, const Queue& queue);
 void SortRows(const RowSort& op, const ConstTensor& from, const Tensor& to, const Queue& queue);
 void SortOrder(const RowSort& op, const Tensor& order, const Queue& queue);
+void GatherRows(const ConstTensor& from, const ConstTensor& order, const Tensor& to, const Queue& queue);
+void ScatterRows(const ConstTensor& from, const ConstTensor& order, const Tensor& to, const Queue& queue);
 
 }  // namespace tidemark::kernels::cuda
 
@@ -33,5 +35,7 @@ inline constexpr OnQueue UnpermuteBackward{&kernels::UnpermuteBackward, &cuda::U
 inline constexpr OnQueue CountEvenly{&kernels::CountEvenly, &cuda::CountEvenly};
 inline constexpr OnQueue SortRows{&kernels::SortRows, &cuda::SortRows};
 inline constexpr OnQueue SortOrder{&kernels::SortOrder, &cuda::SortOrder};
+inline constexpr OnQueue GatherRows{&kernels::GatherRows, &cuda::GatherRows};
+inline constexpr OnQueue ScatterRows{&kernels::ScatterRows, &cuda::ScatterRows};
 
 }  // namespace tidemark::kernels::on

@@ -113,7 +113,7 @@ class Saved : TorchtitanJob {
     return fields_.Read(WholeNumber{least, std::int64_t{1} << 40}, path, std::to_string(absent));
   }
 
-  /// Of the file's own network, where there are any, or where all ranks' latent vectors are made of all rows.
+  /// Of the file's own network: experts, and what else is not modelled beside tensor-parallel ranks.
   Status ReadExperts() {
     constexpr std::string_view kTp = "parallelism.tensor_parallel_degree";
     const bool experts = settings_.contains("network.experts.count");

@@ -76,6 +76,9 @@ Status ReadLatent(const TorchtitanModule& attention, std::int64_t hidden, SavedA
     TIDEMARK_TRY(attention.CheckLinear("wq", hidden, queries));
   } else {
     TIDEMARK_ASSIGN(q_rank, attention.Whole("q_lora_rank", Decoder::kMostHidden));
+    if (attention.Has("wq")) {
+      return attention.Refuse("wq", "stands beside q_lora_rank: expected null");
+    }
     TIDEMARK_TRY(attention.CheckLinear("wq_a", hidden, q_rank));
     TIDEMARK_TRY(attention.CheckNorm("q_norm", q_rank));
     TIDEMARK_TRY(attention.CheckLinear("wq_b", q_rank, queries));
@@ -101,6 +104,8 @@ Result<SavedAttention> ReadSavedAttention(const TorchtitanModule& layer, std::in
   if (!attention.Has("rope")) {
     return attention.Refuse("rope", "expected a rotation of queries and keys, found nothing");
   }
+  const TorchtitanModule rope{*attention.value().Find("rope"), attention.PathOf("rope")};
+  TIDEMARK_TRY(rope.CheckWhole("dim", is_latent ? saved.latent.rope_head_size : saved.head_size));
   TIDEMARK_ASSIGN(const TorchtitanModule kernel, attention.At("inner_attention", kOfKernel));
   const ConfigValue* window = kernel.value().Find("window_size");
   if (window != nullptr && (window->items.empty() || !IsSameValue(window->items.front().text, "-1"))) {

@@ -58,7 +58,7 @@ Status TorchtitanJob::ReadExpertRanks() {
   constexpr std::string_view kEp = "parallelism.expert_parallel_degree";
   TIDEMARK_ASSIGN(const std::int64_t ranks, fields_.Whole(kEp, 1));
   Put("layout.ep", kEp, "1", std::to_string(ranks));
-  if (DividesExperts() && !Speaks(given_, "strategy")) {
+  if (DividesExperts()) {
     Put("shard.prefetch_forward", kEp, "1", "1");
   }
   return Done{};
@@ -176,7 +176,7 @@ Status TorchtitanJob::RefuseFlushes(std::string_view path, std::int64_t flushes,
 }
 
 Settings TorchtitanJob::Finish() {
-  settings_["loss_scale"] = MakeScalar("global-tokens", "default of torchtitan");
+  settings_["loss_scale"] = MakeScalar("global-tokens", "as torchtitan trains");
   settings_["machine"] = AssumedMachine();
   return std::move(settings_);
 }

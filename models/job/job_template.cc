@@ -13,6 +13,7 @@
 #include "models/configs/parse.h"
 #include "models/configs/translation.h"
 #include "models/job/fields.h"
+#include "models/job/other_system.h"
 #include "models/job/read_network.h"
 #include "models/job/validate.h"
 #include "models/machine/presets.h"
@@ -290,25 +291,14 @@ Result<Settings> JobTemplate::ReadWith(std::span<const JobChange* const> changes
   return settings;
 }
 
-/// How another tool's config has its own system synchronise, shard and buffer says nothing about a system that has no
-/// such setting. What the command line says stays, and so does what changes a whole step (an optimizer in host memory).
 void JobTemplate::DropOtherSystems(const Settings& theirs, Settings& settings) const {
   const ConfigValue* named = Find(theirs, "strategy");
   const ConfigValue* chosen = Find(settings, "strategy");
   if (named == nullptr || chosen == nullptr || named->text == chosen->text) {
     return;
   }
-  const Result<const StrategyDefaults*> strategy = FindStrategy(settings, strategies_);
-  if (!strategy) {
-    return;  // whoever resolves them says so
-  }
-  for (const auto& [key, value] : theirs) {
-    const bool is_of_a_system = key.starts_with("sync.") || key.starts_with("shard.") || key.starts_with("buffers.");
-    const ConfigValue* still = Find(settings, key);
-    if (is_of_a_system && !IsCommonAxis(key) && !Contains((*strategy)->keys, key) && still != nullptr &&
-        still->source == value.source) {
-      settings.erase(key);
-    }
+  if (const auto strategy = FindStrategy(settings, strategies_)) {  // else whoever resolves them says so
+    DropSettingsOfOthers(theirs, **strategy, settings);
   }
 }
 

@@ -34,7 +34,8 @@ Status CheckExpertParallel(const Job& job) {
         fmt::format("{} x {} ranks with a layer's experts (layout.ep x layout.etp, which is layout.tp where it "
                     "is left out) do not divide the {} ranks of a stage (layout.dp x layout.cp x layout.tp)",
                     layout.ep, etp, ranks),
-        "choose a layout.ep whose product with layout.etp divides them, or whole experts: layout.etp 1");
+        etp > 1 ? "choose a layout.ep whose product with layout.etp divides them, or whole experts: layout.etp 1"
+                : "choose a layout.ep that divides them");
   }
   if (layout.ExpertRanks() % layout.tp != 0) {
     return BadKey(

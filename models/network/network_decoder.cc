@@ -204,8 +204,10 @@ Status CheckExperts(const Decoder& d) {
 Status CheckExpertDivision(const Experts& experts, const Partition& p) {
   const bool is_torchtitan = experts.layer == Experts::Layer::torchtitan;
   if (is_torchtitan && p.etp > 1) {
-    return BadInput("torchtitan's experts (network.experts.layer) are whole on each rank here",
-                    "set layout.tp to 1; or, under megatron, layout.etp to 1 and layout.ep to a multiple of layout.tp");
+    return BadInput(
+        "torchtitan's experts (network.experts.layer) are whole on each rank here",
+        "set layout.tp to 1; or, where the strategy divides experts, layout.etp to 1 and layout.ep to a multiple of "
+        "layout.tp");
   }
   if (is_torchtitan && p.compute != DType::bf16) {
     return BadInput("torchtitan's experts (network.experts.layer) compute in bf16, whatever the other layers do",

@@ -39,10 +39,14 @@ void TorchtitanExperts::AddParameters() {
   gate_weight_ = parts_.AddReplicatedMatrix("router", shape_.experts, shape_.hidden);
 }
 
-/// FSDP shards them by experts where each rank gets one at least, else by rows of each (apply_fsdp_to_decoder).
+bool ShardsByExpert(const Experts& experts, const Partition& partition) {
+  const std::int64_t beside = partition.ep > 1 ? partition.tp / partition.etp : 1;
+  return partition.ranks * partition.cp * beside <= experts.count;
+}
+
 ParameterId TorchtitanExperts::AddExperts(const std::string& name, std::int64_t out, std::int64_t in) {
   const std::int64_t own = shape_.own_experts * out * in;
-  const bool by_experts = parts_.partition().ranks * parts_.partition().cp <= shape_.experts;
+  const bool by_experts = ShardsByExpert(experts(), parts_.partition());
   return b().AddParameter({.name = name,
                            .elements = own,
                            .rows = shape_.own_experts * out,
@@ -85,7 +89,7 @@ ExpertRows TorchtitanExperts::Dispatch() {
     rank_order_ = b().AddTensor("rank_order", shape_.received, Category::activation, DType::int64);
     b().AddPointwise(forward, "experts.order", {rows.counts}, {rank_order_}, 0);
     const TensorId sorted = AddRows("sorted_rows", shape_.hidden);
-    b().AddPointwise(forward, "experts.sort", {rows.tokens, rank_order_}, {sorted}, 0);
+    b().AddPointwise(forward, "experts.gather", {rows.tokens, rank_order_}, {sorted}, 0);
     rows.tokens = sorted;
     forward.emplace_back(Hold{"dispatch.return", {permuted}, {}});
   }
@@ -132,7 +136,7 @@ TensorId TorchtitanExperts::Combine(TensorId output) {
   returned_ = output;
   if (shape_.ep > 1) {
     const TensorId unsorted = b().AddTensor("unsorted_rows", shape_.received * shape_.hidden);
-    b().AddPointwise(forward, "experts.unsort", {output, rank_order_}, {unsorted}, 0);
+    b().AddPointwise(forward, "experts.scatter", {output, rank_order_}, {unsorted}, 0);
     returned_ = ExchangeRows(b(), forward, CollectiveKind::all_to_all, Among::expert_parallel, "combine.send", unsorted,
                              "combined", elements);
   }
@@ -162,7 +166,7 @@ TensorId TorchtitanExperts::Backward(TensorId output_gradient, std::string input
   TensorId d_rows = ExpertsBackward(CombineBackward(output_gradient, d_row_weights));
   if (shape_.ep > 1) {
     const TensorId unsorted = b().AddTensor("d_sorted_rows", shape_.received * shape_.hidden);
-    b().AddPointwise(backward, "experts.sort_backward", {d_rows, rank_order_}, {unsorted}, 0);
+    b().AddPointwise(backward, "experts.gather_backward", {d_rows, rank_order_}, {unsorted}, 0);
     d_rows = ExchangeRows(b(), backward, CollectiveKind::all_to_all, Among::expert_parallel,
                           "dispatch_rows_backward.send", unsorted, "d_dispatched_rows", shape_.sent * shape_.hidden);
   }
@@ -202,7 +206,7 @@ TensorId TorchtitanExperts::CombineBackward(TensorId gradient, TensorId& row_wei
       ExchangeRows(b(), backward, CollectiveKind::all_to_all, Among::expert_parallel, "combine_backward.send", d_output,
                    "d_received_rows", shape_.received * shape_.hidden);
   const TensorId sorted = AddRows("d_unsorted_rows", shape_.hidden);
-  b().AddPointwise(backward, "experts.unsort_backward", {received, rank_order_}, {sorted}, 0);
+  b().AddPointwise(backward, "experts.scatter_backward", {received, rank_order_}, {sorted}, 0);
   return sorted;
 }
 

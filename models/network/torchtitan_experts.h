@@ -12,6 +12,10 @@
 
 namespace tidemark {
 
+/// Whether FSDP2 shards these experts' weights by expert, as each rank that it shards them over gets one at least, or
+/// else by rows of each (torchtitan/distributed/fsdp.py, apply_fsdp_to_decoder: Shard(0) or Shard(1)).
+bool ShardsByExpert(const Experts& experts, const Partition& partition);
+
 /// Experts whose router names those that a token goes to, and whose outputs are weighted, as torchtitan computes them
 /// (Experts::Layer::torchtitan): MoE of models/common/moe.py and AllToAllTokenDispatcher of token_dispatcher.py at
 /// b5bcd76c.
@@ -27,17 +31,17 @@ namespace tidemark {
 ///
 /// In bf16, the only dtype of these products:
 ///   saved      input [T, h] and weight [E, h] of the router in fp32, scores [T, E], the rows [R, h], [R, f] four
-///   times;
-///              what comes back [N, h] in fp32; and 32 bytes for each expert of a token
+///              times; what comes back [N, h] in fp32; 32 bytes for each expert of a token; and with several ranks the
+///              order of sorted rows, 8 R bytes
 ///   forward    until the layer returns its norm's output [T, h] and the map; until rows are added up what the experts
 ///              return [R, h] and zeros [T, h]; while they are weighted two of [N, h] in fp32
 ///   backward   three of [N, h] in fp32 besides the saved one
 ///
 /// Left out: what routing computes on its way, all of it a few numbers per token and expert, and so how scores are made
-/// and normalised, and what a bias that balances experts adds to them; the gate's gradient in fp32 [E, h]; with several
-/// ranks the order of sorted rows, 8 R bytes; the message with counts of tokens, and that the host waits for it before
-/// it can launch the experts' products; that products of unlike numbers of rows take longer than those of their mean;
-/// and that a compiler casts in the kernels that read, and keeps outputs and the gate's input as they were.
+/// and normalised, and what a bias that balances experts adds to them; the gate's gradient in fp32 [E, h]; the message
+/// with counts of tokens, and that the host waits for it before it can launch the experts' products; that products of
+/// unlike numbers of rows take longer than those of their mean; and that a compiler casts in the kernels that read, and
+/// keeps outputs and the gate's input as they were.
 class TorchtitanExperts : public ExpertLayer {
  public:
   explicit TorchtitanExperts(DecoderParts& parts);

@@ -191,8 +191,7 @@ class ExpertBinder : RowOperands {
     if (place().ranks() == 1) {
       return CopyEach();
     }
-    std::vector<ConstTensor> reads = Reads(0);
-    reads.resize(row_.writes.size());  // the order that torchtitan reads is this one
+    const std::vector<ConstTensor> reads = Reads(0);
     const std::int64_t rows = reads.front().type.elements / decoder_.hidden;
     return {TypesOf(reads), [=](Writes writes, const Queue& queue) {
               for (std::size_t i = 0; i < reads.size(); ++i) {

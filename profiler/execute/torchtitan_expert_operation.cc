@@ -33,6 +33,10 @@ class TorchtitanExpertBinder : RowOperands {
         Row{"experts_fused_glu.forward", &B::GluForward},
         Row{"experts_fused_glu.backward", &B::GluBackward},
         Row{"experts.order", &B::Order},
+        Row{"experts.gather", &B::Gather},
+        Row{"experts.gather_backward", &B::Scatter},
+        Row{"experts.scatter", &B::Scatter},
+        Row{"experts.scatter_backward", &B::Gather},
         Row{"combine.zero", &B::Zero},
         Row{"combine.weigh", &B::Weigh},
         Row{"combine.weigh_backward", &B::WeighBackward},
@@ -92,6 +96,15 @@ class TorchtitanExpertBinder : RowOperands {
     const kernels::RowSort sort{ranks, experts_of_rank, Tokens() * experts().per_token / experts().count, 1};
     return {{{DType::int64, sort.all_rows()}},
             [=](Writes writes, const Queue& queue) { on::SortOrder(queue, sort, writes[0]); }};
+  }
+
+  Operation Gather() const {
+    const ConstTensor rows = c_.Read(0), order = c_.Read(1);
+    return {{rows.type}, [=](Writes writes, const Queue& queue) { on::GatherRows(queue, rows, order, writes[0]); }};
+  }
+  Operation Scatter() const {
+    const ConstTensor rows = c_.Read(0), order = c_.Read(1);
+    return {{rows.type}, [=](Writes writes, const Queue& queue) { on::ScatterRows(queue, rows, order, writes[0]); }};
   }
 
   Operation Zero() const {

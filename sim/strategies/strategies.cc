@@ -32,11 +32,19 @@ std::vector<std::string> SiblingsWith(const Field<Job>& field, const std::string
   return siblings;
 }
 
-/// Of each system that divides experts over ranks, its first strategy.
-std::vector<std::string> DividingExperts() {
+/// Of each system that divides experts over ranks, its first strategy that takes what the job says of its loss, if it
+/// is not what `own` says by itself.
+std::vector<std::string> DividingExperts(const Job& job, const StrategyDefaults& own) {
   std::vector<std::string> names;
   for (const std::vector<Strategy>& family : StrategyFamilies()) {
-    const auto first = std::ranges::find_if(family, [](const Strategy& one) { return one.defaults.divides_experts; });
+    const auto first = std::ranges::find_if(family, [&](const Strategy& one) {
+      Job other = job;
+      other.axes = one.defaults.axes;
+      if (job.axes.loss_scale != own.axes.loss_scale) {
+        other.axes.loss_scale = job.axes.loss_scale;
+      }
+      return one.defaults.divides_experts && one.refuse(other).ok();
+    });
     if (first != family.end()) {
       names.push_back(first->defaults.name);
     }
@@ -60,9 +68,10 @@ Status Strategy::Accept(const Job& job) const {
   TIDEMARK_TRY(refuse(job));
   TIDEMARK_TRY(WindowsOf(job));
   if (job.layout.ep > 1 && !defaults.divides_experts) {
+    const std::vector<std::string> others = DividingExperts(job, defaults);
     return BadKey("layout.ep", fmt::format("{} does not divide experts over ranks here", defaults.name),
-                  fmt::format("set layout.ep to 1: each rank then has all experts; or use {}",
-                              fmt::join(DividingExperts(), " or ")));
+                  fmt::format("set layout.ep to 1: each rank then has all experts{}{}",
+                              others.empty() ? "" : "; or use ", fmt::join(others, " or ")));
   }
   if (job.layout.pp > 1) {
     TIDEMARK_TRY(ScheduleOf(job.schedule).refuse(job));

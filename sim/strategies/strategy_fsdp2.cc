@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "models/job/validate.h"
+#include "models/network/torchtitan_experts.h"
 #include "sim/lower/window_steps.h"
 #include "sim/strategies/fsdp2/fully_sharded.h"
 #include "sim/strategies/requirement.h"
@@ -12,12 +14,13 @@ namespace tidemark {
 namespace {
 
 /// Shard(1) of experts' weights, which has no padding (_fsdp_param.py, _init_sharded_param).
-bool DividesExperts(const Job& job) {
+bool RowsDivideEvenly(const Job& job) {
   const Experts* experts = ExpertsOf(job.network);
   const Layout& layout = job.layout;
-  const std::int64_t ranks = layout.GradientRanks();
-  const std::int64_t shards = layout.ep > 1 ? layout.ExpertGradientRanks() : ranks / job.axes.shard.replicas;
-  return experts == nullptr || experts->layer != Experts::Layer::torchtitan || ranks <= experts->count ||
+  const std::int64_t shards =
+      layout.ep > 1 ? layout.ExpertGradientRanks() : layout.GradientRanks() / job.axes.shard.replicas;
+  return experts == nullptr || experts->layer != Experts::Layer::torchtitan ||
+         ShardsByExpert(*experts, PartitionOf(job)) ||
          (experts->ffn % shards == 0 && std::get<Decoder>(job.network.shape).hidden % shards == 0);
 }
 
@@ -59,10 +62,10 @@ Status Refuse(const Job& job) {
        "a step within the backward pass frees each gradient behind its update: there is none to zero",
        "leave buffers.set_to_none at true"},
       GradientsLikeParameters(axes.precision),
-      {DividesExperts(job), "layout.dp",
+      {RowsDivideEvenly(job), "layout.dp",
        "more ranks than experts (torchtitan's) are given rows of each, which fully_shard wants to divide evenly: "
        "network.experts.ffn and network.hidden are no multiples of the ranks with the same experts",
-       "let layout.dp * layout.cp be at most network.experts.count, or those ranks divide both"},
+       "let layout.dp * layout.cp * layout.tp be at most network.experts.count, or those ranks divide both"},
       {job.layout.ep == 1 || axes.shard.replicas == 1, "shard.replicas",
        "replicas of shards of which each divides the experts over its ranks are not modelled",
        "set layout.ep to 1, or shard.replicas to 1"},

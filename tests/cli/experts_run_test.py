@@ -138,6 +138,7 @@ class Experts(ExecutedJob):
                         (*alone, "layout.tp=2", "layout.etp=1", "strategy=fsdp2-keep-after-backward", "network.tied_embeddings=true"),
                         ("layout.dp=4", "layout.ep=2", "layout.pp=2", *TORCHTITAN, "strategy=fsdp2-keep-all"),
                         ("layout.dp=4", "layout.ep=2", *TORCHTITAN, "optimizer_step.clip_norm=0.01", SHARED[0]),
+                        (*alone, *TORCHTITAN, "optimizer_step.kernel=for-loop"),
                         (*alone, *TORCHTITAN, "network.trainable=[layer.experts_*]", "network.experts.dense_layers=1")):
             self.assert_executed("strategy=fsdp2-scatter-each", "loss_scale=global-tokens", *changes, steps=2)
 

@@ -26,6 +26,7 @@ ROW = {LLAMA: 64 * 8, QWEN: 128 * 2 * 4, LITE: 32 * 8, FIVE: 32 * 8}  # of rotar
 SHARED = {LLAMA: 0, QWEN: 0, LITE: 64 * 2, FIVE: 64 * 2}  # of a token: the part that all heads' keys have
 ROUTED = {LLAMA: 0, QWEN: 4, LITE: -6 * 4, FIVE: 4}  # of a token: sum of its weights, or a copy of them less
 CHOICE = {LLAMA: 0, QWEN: 8 * (4 + 8), LITE: 6 * (4 + 8), FIVE: 8 * (4 + 8)}  # of a token: weights and numbers of its experts
+SEEN = {LLAMA: 0, QWEN: 1, LITE: 0, FIVE: 0}  # whether all of that is known to be there: of V2 Lite a quarter was seen
 # Peaks behind a layer's backward pass; others with all layers.
 BEHIND_A_LAYER = ("experts, nothing done again", "latent attention, nothing done again",
                   "latent queries, nothing done again")
@@ -64,7 +65,7 @@ def not_predicted(case):
         kept = tables + rows - (case["name"] in BEHIND_A_LAYER) * layer
         return kept, kept
     chosen = sparse * tokens * CHOICE[network] if case["recompute"] == "selective" else 0
-    least = tables + (chosen * (layers - 1) // layers if network == QWEN else 0)
+    least = tables + chosen * (layers - 1) // layers * SEEN[network]
     return least, tables + chosen + tokens * (ROW[network] + SHARED[network] + max(ROUTED[network], 0))
 
 
@@ -92,6 +93,15 @@ class Torchtitan(unittest.TestCase):
             self.assertEqual(done.returncode, 2)
             self.assertIn("shard.replicas: replicas of shards of which each divides the experts", done.stderr)
             self.assertEqual(run("predict", job, "--set", "layout.dp=16", "--set", "layout.ep=1", "--exit-zero").returncode, 0)
+
+    def test_another_strategy_of_fsdp2_keeps_what_torchtitan_does_for_its_experts(self):
+        """Their loss is one of all tokens, and a layer is gathered ahead; other systems have neither."""
+        job = TESTS / "jobs" / RECORD["samples"][LITE]
+        for strategy, loss, ahead in (("fsdp2-keep-all", "global-tokens", True), ("megatron-dist-opt", "microbatches", False)):
+            done = run("job", job, "--set", "layout.dp=16", "--set", f"strategy={strategy}")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(f"loss_scale: {loss}", done.stdout)
+            self.assertEqual("prefetch_forward: 1" in done.stdout, ahead)
 
     def test_a_file_that_is_none_says_how_to_save_one(self):
         job = TESTS / "jobs" / "torchtitan-llama3-8b.toml"

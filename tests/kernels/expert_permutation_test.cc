@@ -145,6 +145,18 @@ TEST(RowSort, TellsWhichRowComesToEachPlace) {
   Numbers order(TensorType{DType::int64, 6});
   SortOrder({.outer = 2, .inner = 3, .rows = 1, .width = 1}, order);
   EXPECT_EQ(order.integers(), (std::vector<std::int64_t>{0, 3, 1, 4, 2, 5}));
+  Numbers of_two(TensorType{DType::int64, 8});
+  SortOrder({.outer = 2, .inner = 2, .rows = 2, .width = 1}, of_two);
+  EXPECT_EQ(of_two.integers(), (std::vector<std::int64_t>{0, 1, 4, 5, 2, 3, 6, 7}));
+}
+
+TEST(RowOrder, GathersRowsAndPutsThemBack) {
+  const Numbers order = Numbers::Integers({2, 0, 1});
+  Numbers gathered(TensorType{DType::bf16, 6}), back(TensorType{DType::bf16, 6});
+  GatherRows(Numbers(DType::bf16, {0, 1, 10, 11, 20, 21}), order, gathered);
+  EXPECT_EQ(gathered.values(), (std::vector<double>{20, 21, 0, 1, 10, 11}));
+  ScatterRows(gathered, order, back);
+  EXPECT_EQ(back.values(), (std::vector<double>{0, 1, 10, 11, 20, 21}));
 }
 
 TEST(ExpertCounts, AreAsManyRowsEach) {

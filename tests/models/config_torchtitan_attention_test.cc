@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
 
+#include <functional>
 #include <regex>
 #include <sstream>
 #include <string>
@@ -63,10 +64,12 @@ TEST(ConfigTorchtitanAttention, SizesThatContradictEachOtherAreRefused) {
   EXPECT_THAT(Refusal("\"normalized_shape\": 1536", "\"normalized_shape\": 1", kLarge), HasSubstr("q_norm"));
   EXPECT_THAT(Refusal("\"in_features\": 1536", "\"in_features\": 1535", kLarge), HasSubstr("wq_b: expected 1536"));
   EXPECT_THAT(Refusal("\"q_lora_rank\": 1536", "\"q_lora_rank\": 0", kLarge), HasSubstr("attention.wq"));
+  EXPECT_THAT(Refusal("\"wq\": null", "\"wq\": {}", kLarge), HasSubstr("attention.wq: stands beside q_lora_rank"));
+  EXPECT_THAT(Refusal("\"dim\": 64", "\"dim\": 32"), HasSubstr("attention.rope.dim: expected 64"));
 }
 
-// One line each in the sample.
-TEST(ConfigTorchtitanAttention, LayersThatAreAnotherSayInWhat) {
+/// Five layers of V3, one line each in the sample, with others in their place.
+std::string WithLayers(const std::function<void(std::vector<std::string>& layers)>& change) {
   const std::string text = SampleText(kLarge);
   const std::size_t begin = text.find('\n', text.find("\"layers\": [")) + 1, end = text.find("\n      ]", begin);
   std::istringstream lines(text.substr(begin, end - begin));
@@ -74,22 +77,26 @@ TEST(ConfigTorchtitanAttention, LayersThatAreAnotherSayInWhat) {
   for (std::string line; std::getline(lines, line);) {
     layers.push_back(line.ends_with(',') ? line.substr(0, line.size() - 1) : line);
   }
-  ASSERT_EQ(layers.size(), 5U);
-  const auto refusal_of = [&](const std::vector<std::string>& all) {
-    return RefusalOf(kFormat, text.substr(0, begin) + fmt::format("{}", fmt::join(all, ",\n")) + text.substr(end),
-                     kRanks);
+  EXPECT_EQ(layers.size(), 5U);
+  change(layers);
+  return text.substr(0, begin) + fmt::format("{}", fmt::join(layers, ",\n")) + text.substr(end);
+}
+
+TEST(ConfigTorchtitanAttention, LayersThatAreAnotherSayInWhat) {
+  EXPECT_THAT(RefusalOf(kFormat, WithLayers([](auto& layers) { layers.back() = layers.front(); }), kRanks),
+              HasSubstr("layer 4 is another than layer 3 in its experts"));
+  const auto widen = [](auto& layers) {
+    layers.front() = std::regex_replace(layers.front(), std::regex("18432"), "18433");
   };
-  std::vector<std::string> dense_last = layers;
-  dense_last.back() = layers.front();
-  EXPECT_THAT(refusal_of(dense_last), HasSubstr("layer 4 is another than layer 3 in its experts"));
-  std::vector<std::string> wider = layers;
-  wider.front() = std::regex_replace(layers.front(), std::regex("18432"), "18433");
-  EXPECT_THAT(refusal_of(wider), HasSubstr("layer 1 is another than layer 0 in its feed-forward part"));
+  EXPECT_THAT(RefusalOf(kFormat, WithLayers(widen), kRanks),
+              HasSubstr("layer 1 is another than layer 0 in its feed-forward part"));
 }
 
 TEST(ConfigTorchtitanAttention, WithLatentKeysIsOnOneTensorParallelRank) {
-  EXPECT_THAT(Refusal("\"tensor_parallel_degree\": 1", "\"tensor_parallel_degree\": 2"),
-              HasSubstr("experts beside tensor-parallel ranks are not supported"));
+  const std::string dense = WithLayers([](auto& layers) { layers.resize(3); });
+  MustRead(kFormat, dense, kRanks);
+  EXPECT_THAT(RefusalOf(kFormat, dense, {"layout.dp=64", "layout.tp=2"}),
+              HasSubstr("multi-latent attention beside tensor-parallel ranks is not supported"));
 }
 
 }  // namespace

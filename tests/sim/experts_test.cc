@@ -187,9 +187,9 @@ TEST(TorchtitansExperts, OnMoreRanksThanThereAreExpertsAreDividedEvenly) {
 TEST(DividedExperts, AreNoMatterOfOtherSystems) {
   for (const Strategy& strategy : AllStrategies()) {
     Job job = WithExperts(strategy.defaults.name, 2);
-    if (strategy.defaults.name.starts_with("fsdp2")) {
-      job.axes.loss_scale = LossScale::global_tokens;
-    }
+    Job of_all_tokens = job;
+    of_all_tokens.axes.loss_scale = LossScale::global_tokens;
+    job = strategy.Accept(of_all_tokens).ok() ? of_all_tokens : job;
     const Status accepted = strategy.Accept(job);
     if (strategy.defaults.divides_experts) {
       EXPECT_TRUE(accepted.ok()) << accepted.error().Text();

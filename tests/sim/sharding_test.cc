@@ -99,6 +99,10 @@ TEST(Sharding, ofALayersStateIsThatOfItsExpertsAndOfTheRest) {
   EXPECT_EQ(state["sharded gradient of layer"], "1/8 over dp");
   EXPECT_EQ(state["sharded gradient of experts of layer"], "1/4 over ep, 1/2 over edp");
   EXPECT_EQ(state["moments of layer"], "1/8 over dp; experts 1/4 over ep, 1/2 over edp");
+  job.network.trainable = {"layer.wq"};
+  EXPECT_EQ(ShardingsIn(job, StepKind::steady, kState)["moments of layer"], "1/8 over dp");
+  job.network.trainable = {"layer.experts_*"};
+  EXPECT_EQ(ShardingsIn(job, StepKind::steady, kState)["moments of layer"], "1/4 over ep, 1/2 over edp");
 }
 
 TEST(Sharding, ofTheOptimizersStateIsThatOfEachStrategy) {

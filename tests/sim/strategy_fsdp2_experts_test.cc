@@ -159,6 +159,55 @@ TEST(Fsdp2WithExpertsOnSeveralRanks, GathersALayersGroupsBesideEachOther) {
   EXPECT_EQ(MostOf(job, "gathered"), 2) << "experts that no other rank has are copied alone";
 }
 
+// Each unit's copy-out is waited for by the gathers behind it, and a copy without a gather as well.
+TEST(Fsdp2WithExpertsOnSeveralRanks, GathersWaitForEveryCopy) {
+  for (const std::int64_t ep : {1, 2, 8}) {
+    const StepProgram step = Sound(WithExperts(ep));
+    const Program& program = step.roles.front();
+    std::int64_t copied = 0, waited = 0;
+    for (const Node& node : Unroll(program).nodes) {
+      if (const auto* record = std::get_if<Record>(&node)) {
+        copied += program.events[record->event.index] == "unpacked" ? 1 : 0;
+      } else if (const auto* wait = std::get_if<Wait>(&node)) {
+        waited +=
+            program.events[wait->event.index] == "unpacked" && program.streams[wait->stream.index].name == "all_gather";
+      }
+    }
+    EXPECT_GT(copied, 0);
+    EXPECT_EQ(waited, copied) << ep;
+  }
+}
+
+// foreach_reduce with a group of one rank and a divide factor of 1: no quotient.
+TEST(Fsdp2WithExpertsOnSeveralRanks, CopiesGradientsOfExpertsThatNoOtherRankHas) {
+  const StepProgram step = Sound(WithExperts(8));
+  const Program& program = step.roles.front();
+  std::int64_t copies = 0;
+  for (const Node& node : Unroll(program).nodes) {
+    const auto* kernel = std::get_if<Compute>(&node);
+    if (kernel != nullptr && program.names[kernel->name.index] == "copy gradients") {
+      EXPECT_EQ(program.buffers[kernel->reads.front().buffer.index].name, "scatter input of experts of layer");
+      ++copies;
+    }
+  }
+  EXPECT_EQ(copies, 2 * kLayers);
+}
+
+// Of 8 experts 2 on each of 4 ranks, and four times as many ranks: rows of each are sharded, and nothing is padded.
+TEST(Fsdp2WithExpertsOnSeveralRanks, ShardsRowsWhereRanksAreMoreThanExperts) {
+  Job job = WithExperts(4);
+  job.layout.tp = 2;
+  job.layout.etp = 1;
+  job.layout.sp = true;
+  const StepProgram step = Sound(job);
+  for (const Buffer& buffer : step.roles.front().buffers) {
+    if (buffer.name == "gathered experts of layer") {
+      EXPECT_EQ(buffer.elements, 2 * kExpert);
+    }
+  }
+  EXPECT_EQ(MostOf(job, "gathered experts of layer"), 1);
+}
+
 TEST(Fsdp2WithExpertsOnSeveralRanks, ExpertsGradientsNeedTheirReduceScatter) {
   StepProgram step = Sound(WithExperts(2));
   EXPECT_TRUE(Verify(step).empty());

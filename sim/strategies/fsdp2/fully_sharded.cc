@@ -42,7 +42,7 @@ class FullySharded : public DataParallel {
     optimizer_.Declare(
         role, [&](std::int64_t position) { return units_.TrainedShardsOf(role_, position); },
         units_.tied ? OptimizerState::Tensors::flat : OptimizerState::Tensors::parameters,
-        [&](std::int64_t position) { return HoldsAt(position); });
+        [&](std::int64_t position) { return units_.HoldsTrained(position); });
     for (const StageRun& run : role.stage.runs) {
       loss_actions_.push_back(LossActions(role.job, run.block(), gather_.LossCallsHead()));
     }
@@ -227,14 +227,6 @@ class FullySharded : public DataParallel {
     } else if (!accumulated && !AccumulatesInPlace()) {
       ForEachFresh(group, [&](const ParameterAt& at) { StartAccumulator(at); });
     }
-  }
-
-  std::vector<Holding> HoldsAt(std::int64_t position) const {
-    std::vector<Holding> holds;
-    for (const ParameterGroup& group : units_.GroupsOf(position)) {
-      holds.push_back(units_.Holds(group.mesh, Parts::own, false, false)[role_.stage.RunOf(position)]);
-    }
-    return holds;
   }
 
   bool PacksHeadAhead(const Microbatch& microbatch, std::int64_t position) const {

@@ -45,7 +45,6 @@ void GradientScatter::Declare(std::size_t mesh) {
   OnMesh& buffers = buffers_.emplace_back();
   buffers.packed = declare("packed gradients of", Category::bucket, precision_.gradients, role_.compute, Parts::all);
   buffers.input = declare("scatter input of", Category::bucket, reduce, role_.compute, Parts::all);
-  buffers.divided = declare("divided gradients of", Category::bucket, reduce, scatter_stream_, Parts::all);
   buffers.output = declare("scatter output of", Category::bucket, reduce, scatter_stream_, Parts::own);
   if (replicas_ > 1) {
     buffers.partial = declare("partly reduced gradient of", Category::accumulator, reduce, scatter_stream_, Parts::own);
@@ -190,7 +189,7 @@ void GradientScatter::Reduce(const ParameterGroup& group, const BufferRef& outpu
   }
   const ShardMesh& mesh = units_.meshes[group.mesh];
   if (mesh.shards == 1) {
-    CopyOneShard(group, output);
+    role_.CopyKernel("copy gradients", scatter_stream_, input, output);
     return;
   }
   role_.builder.Emit(Collective{role_.builder.Named("scatter gradients"),
@@ -203,20 +202,6 @@ void GradientScatter::Reduce(const ParameterGroup& group, const BufferRef& outpu
                                 scatter_stream_,
                                 {input},
                                 {output}});
-}
-
-/// One rank copies. A divide factor, be it 1, makes a divided copy first.
-void GradientScatter::CopyOneShard(const ParameterGroup& group, const BufferRef& output) {
-  const BufferRef input = Ref(&OnMesh::input, group);
-  if (!sums_tokens_) {
-    role_.CopyKernel("copy gradients", scatter_stream_, input, output);
-    return;
-  }
-  const BufferRef divided = Ref(&OnMesh::divided, group);
-  role_.Alloc(divided);
-  role_.CopyKernel("divide gradients", scatter_stream_, input, divided);
-  role_.CopyKernel("copy gradients", scatter_stream_, divided, output);
-  role_.Free(divided);
 }
 
 void GradientScatter::AllReduce(const ParameterGroup& group, const BufferRef& output) {
@@ -268,7 +253,7 @@ void GradientScatter::EndBackward(const Microbatch& microbatch) {
   role_.builder.Emit(Wait{reduced, role_.compute});
   if (AllReduces(microbatch) && !OutputIsSharded(microbatch)) {
     role_.builder.Emit(Wait{reduced, scatter_stream_});
-    units_.EachTrained(role_, [&](const ParameterGroup& group) { role_.Free(Ref(&OnMesh::output, group)); });
+    units_.EachTrainedGroup(role_, [&](const ParameterGroup& group) { role_.Free(Ref(&OnMesh::output, group)); });
   }
   FreeScattered();
 }
@@ -288,7 +273,7 @@ void GradientScatter::Discard(const Microbatch& last) {
     role_.builder.Order(scatter_stream_, role_.compute, "discarded");
     role_.builder.Emit(Wait{role_.builder.Event("discarded"), behind_});
     if (waits) {
-      units_.EachTrained(role_, [&](const ParameterGroup& group) { role_.Free(Ref(&OnMesh::partial, group)); });
+      units_.EachTrainedGroup(role_, [&](const ParameterGroup& group) { role_.Free(Ref(&OnMesh::partial, group)); });
     } else {
       FreeOrZero();
     }
@@ -307,7 +292,7 @@ void GradientScatter::ZeroSharded() {
 
 void GradientScatter::FreeOrZero() {
   const bool frees = role_.job.axes.buffers.set_to_none;
-  units_.EachTrained(role_, [&](const ParameterGroup& group) {
+  units_.EachTrainedGroup(role_, [&](const ParameterGroup& group) {
     if (frees) {
       role_.Free(Sharded(group));
     } else {

@@ -63,7 +63,7 @@ class GradientScatter {
 
  private:
   struct OnMesh {
-    RunBuffers packed, input, divided, output, partial, cast, sharded;
+    RunBuffers packed, input, output, partial, cast, sharded;
   };
 
   void Declare(std::size_t mesh);
@@ -76,12 +76,12 @@ class GradientScatter {
   bool OutputIsSharded(const Microbatch& microbatch) const;
   BufferRef OutputOf(const Microbatch& microbatch, const ParameterGroup& group) const;
   Reduction Operation() const;
+  /// That a mean is over. Where there are two meshes, it is none (strategy_fsdp2.cc).
   std::int64_t Ranks() const { return units_.meshes.front().shards * replicas_; }
   std::int64_t PreDivisor() const;
 
   void Pack(const std::vector<BufferRef>& gradients, const ParameterGroup& group);
   void Reduce(const ParameterGroup& group, const BufferRef& output);
-  void CopyOneShard(const ParameterGroup& group, const BufferRef& output);
   void AllReduce(const ParameterGroup& group, const BufferRef& output);
   void TakeShard(const Microbatch& microbatch, const ParameterGroup& group, const BufferRef& output);
   void FreeOrZero();

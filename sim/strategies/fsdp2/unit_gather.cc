@@ -81,9 +81,6 @@ void UnitGather::BeforeForward(const Microbatch& microbatch, std::int64_t positi
     }
     FreeGathered();
     Unpack(group);
-    if (units_.ShardsOf(group) > 1) {
-      gathered_ = group;
-    }
   }
   PrefetchForward(position);
 }
@@ -130,7 +127,6 @@ void UnitGather::Unshard(std::int64_t position) {
       Gather(group);
     }
     Unpack(group);
-    gathered_ = group;
     FreeGathered();
   }
 }
@@ -227,6 +223,7 @@ void UnitGather::Unpack(const ParameterGroup& group) {
                      {role_.Ref(buffers_[group.mesh].gathered, group.unit)}, std::move(unsharded), elements,
                      SizeOf(precision_.params) * 2 * elements);
   role_.builder.Emit(Record{role_.builder.Event("unpacked"), role_.compute});
+  gathered_ = group;
 }
 
 void UnitGather::CopyAlone(const ParameterGroup& group) {
@@ -250,17 +247,19 @@ void UnitGather::CopyAlone(const ParameterGroup& group) {
   }
   if (Gathers()) {
     role_.builder.Emit(Record{role_.builder.Event("unpacked"), role_.compute});
+    AwaitUnpacked();
   }
 }
 
-/// In a backward pass gathers also wait for what was copied alone.
+void UnitGather::AwaitUnpacked() {
+  role_.builder.Emit(Wait{role_.builder.Event("unpacked"), copy_in_stream_});
+  role_.builder.Emit(Wait{role_.builder.Event("unpacked"), gather_stream_});
+}
+
 void UnitGather::FreeGathered() {
-  if (gathered_ && Gathers()) {
-    role_.builder.Emit(Wait{role_.builder.Event("unpacked"), copy_in_stream_});
-    role_.builder.Emit(Wait{role_.builder.Event("unpacked"), gather_stream_});
-    if (units_.ShardsOf(*gathered_) > 1) {
-      role_.Free(role_.Ref(buffers_[gathered_->mesh].gathered, gathered_->unit));
-    }
+  if (gathered_) {
+    AwaitUnpacked();
+    role_.Free(role_.Ref(buffers_[gathered_->mesh].gathered, gathered_->unit));
   }
   gathered_.reset();
 }

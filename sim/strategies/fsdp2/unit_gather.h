@@ -25,10 +25,12 @@ namespace tidemark {
 /// cut by another dimension than the first are copied once more behind their gather and in front of their scatter.
 ///
 /// A unit's groups are gathered, copied out and resharded one behind the other (_fsdp_state.py, _pre_forward,
-/// _post_forward, _pre_backward), and prefetched in the order of the pass.
+/// _post_forward, _pre_backward), and prefetched in the order of the pass. A unit in front of one with two groups
+/// prefetches both, as torchtitan tells it to; what fully_shard does by itself is to prefetch the second alone
+/// (_backward_prefetch).
 ///
-/// A group on one rank gathers nothing (wait_for_unshard, current PyTorch): one parameter after another is cast,
-/// while the one before is still bound to the loop's variable, and copied.
+/// A group on one rank gathers nothing (wait_for_unshard, PyTorch 2.15): one parameter after another is cast,
+/// while the one before is still bound to the loop's variable, and copied; the next gather waits for that.
 class UnitGather {
  public:
   UnitGather(Role& role, const Units& units);
@@ -73,6 +75,8 @@ class UnitGather {
   void Unpack(const ParameterGroup& group);
   bool Casts() const { return precision_.params != StoredType(); }
   void CopyAlone(const ParameterGroup& group);
+  /// No gather begins before what was copied last.
+  void AwaitUnpacked();
   void FreeGathered();
   void PrefetchForward(std::int64_t position);
   void PrefetchBackward(std::int64_t position);

@@ -100,6 +100,33 @@ std::vector<Holding> Units::Holds(std::size_t mesh, Parts parts, bool frozen, bo
   return holds;
 }
 
+std::vector<Holding> Units::HoldsTrained(std::int64_t position) const {
+  const std::size_t run = stage->RunOf(position);
+  std::vector<Holding> holds;
+  if (meshes.size() == 1) {
+    holds.push_back(Holds(0, Parts::own, false, false)[run]);
+    return holds;
+  }
+  const auto append = [&](const Block& block) {
+    std::size_t last = meshes.size();
+    for (const Parameter& parameter : block.parameters) {
+      if (!IsTrained(parameter)) {
+        continue;
+      }
+      if (const std::size_t mesh = MeshOf(parameter); mesh != last) {
+        holds.push_back(Rows(meshes[mesh]));
+        last = mesh;
+      }
+      holds.back().of.push_back({block.name + "." + parameter.name});
+    }
+  };
+  append(stage->runs[run].block());
+  if (tied && position == 0) {
+    append(stage->runs.back().block());
+  }
+  return holds;
+}
+
 void Units::Append(const Block& block, std::size_t mesh, bool frozen, std::vector<HeldRun>& held) const {
   if (meshes.size() == 1) {
     held.push_back({block.name});

@@ -18,8 +18,8 @@ struct UnitSize {
   std::int64_t trainable_padded = 0;
 };
 
-/// Ranks that parameters are sharded over: those of all shards, or where experts are divided over ranks, for experts,
-/// those that have the same ones (torchtitan's fsdp and efsdp).
+/// Ranks that parameters are sharded over: all that gradients are summed over (torchtitan's mesh fsdp), and for experts
+/// that are divided over ranks those with the same experts (efsdp).
 struct ShardMesh {
   std::string of;           ///< what its buffers' names have in front of a block's: nothing, or " experts of"
   std::int64_t shards = 1;  ///< ranks
@@ -40,7 +40,7 @@ struct Units {
   explicit Units(Role& role);
 
   const Stage* stage;
-  std::vector<ShardMesh> meshes;  ///< in the order in which a unit's parameters begin; of experts the last
+  std::vector<ShardMesh> meshes;  ///< fully_shard's order of a layer's groups: experts' is the second
   bool tied = false;
 
   /// The unit that the block at `position` belongs to.
@@ -64,13 +64,16 @@ struct Units {
   /// Elements of one parameter with its padding, and of this rank's shard of it.
   std::int64_t PaddedOf(const Parameter& parameter) const;
   std::int64_t ShardOf(const Parameter& parameter) const;
-  /// Elements of this rank's shards of what is trained of the unit that begins at `position`, by parameter.
+  /// Elements of this rank's shards of what is trained of the unit that begins at `position`, in definition order,
+  /// which is the optimizer's.
   std::vector<std::int64_t> TrainedShardsOf(const Role& role, std::int64_t position) const;
 
   /// How a parameter on a mesh is divided.
   Holding Rows(const ShardMesh& mesh) const;
   /// Per run, what a unit's buffers on a mesh hold: this rank's rows of each parameter, or those of every rank.
   std::vector<Holding> Holds(std::size_t mesh, Parts parts, bool frozen, bool masters) const;
+  /// This rank's rows of what is trained of the unit that begins at `position`, in definition order.
+  std::vector<Holding> HoldsTrained(std::int64_t position) const;
 
   /// Calls `visit(ParameterAt)` for all parameters of a group.
   template <class Visit>
@@ -100,7 +103,7 @@ struct Units {
 
   /// Writes `body(group)` for every group that has something to train, as one loop per run.
   template <class Body>
-  void EachTrained(Role& role, Body body) const {
+  void EachTrainedGroup(Role& role, Body body) const {
     role.EachBlock([&](std::int64_t position) {
       for (const ParameterGroup& group : GroupsOf(position)) {
         if (SizeOf(group).trainable_padded > 0) {

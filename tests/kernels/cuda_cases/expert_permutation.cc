@@ -133,13 +133,38 @@ void CheckSortOrder(const Place& place) {
   }
 }
 
+/// Some order, and rows of these widths.
+template <class Run>
+void EachOrder(Run run) {
+  for (const RowSort& op : {RowSort{1, 1, 1, 1}, RowSort{2, 3, 4, 33}, RowSort{3, 2, 1, 300}, RowSort{4, 4, 20, 1}}) {
+    Numbers order(TensorType{DType::int64, op.all_rows()});
+    SortOrder(op, order);
+    EachDType([&](DType dtype) { run(order, Some(dtype, op.all_rows() * op.width, 1)); });
+  }
+}
+
+void CheckGatherRows(const Place& place) {
+  EachOrder([&](const Numbers& order, const Numbers& rows) {
+    Compare(place, {Read(rows), Read(order), Written(rows.type(), 0)}, &kernels::GatherRows, &cuda::GatherRows,
+            [&](auto run, const Tensors& t) { run(t[0], t[1], t[2]); });
+  });
+}
+
+void CheckScatterRows(const Place& place) {
+  EachOrder([&](const Numbers& order, const Numbers& rows) {
+    Compare(place, {Read(rows), Read(order), Written(rows.type(), 0)}, &kernels::ScatterRows, &cuda::ScatterRows,
+            [&](auto run, const Tensors& t) { run(t[0], t[1], t[2]); });
+  });
+}
+
 }  // namespace
 
 std::vector<Case> ExpertPermutationCases() {
   return {{"Permute", CheckPermute},         {"PermuteBackward", CheckPermuteBackward},
           {"Unpermute", CheckUnpermute},     {"UnpermuteBackward", CheckUnpermuteBackward},
           {"CountEvenly", CheckCountEvenly}, {"SortRows", CheckSortRows},
-          {"SortOrder", CheckSortOrder}};
+          {"SortOrder", CheckSortOrder},     {"GatherRows", CheckGatherRows},
+          {"ScatterRows", CheckScatterRows}};
 }
 
 }  // namespace tidemark::kernels::cuda
