@@ -40,35 +40,37 @@ Job WithExperts(std::int64_t ep, const std::string& strategy = "fsdp2-scatter-ea
   return job;
 }
 
-/// Calls `visit(program, collective)` for the collectives of this name in a step of the first rank, in order.
+/// Calls `visit(collective)` for the collectives of this name in a step, in order.
 template <class Visit>
-void ForEachCollective(const Job& job, std::string_view name, Visit visit) {
-  const StepProgram step = Sound(job);
-  const Program& program = step.roles.front();
+void ForEachCollective(const Program& program, std::string_view name, Visit visit) {
   for (const Node& node : Unroll(program).nodes) {
     const auto* collective = std::get_if<Collective>(&node);
     if (collective != nullptr && program.names[collective->name.index] == name) {
-      visit(program, *collective);
+      visit(*collective);
     }
   }
 }
 
+/// Of the first rank, by group.
 std::map<std::string, std::int64_t> Sent(const Job& job, std::string_view name) {
+  const StepProgram step = Sound(job);
+  const Program& program = step.roles.front();
   std::map<std::string, std::int64_t> elements;
-  ForEachCollective(job, name, [&](const Program& program, const Collective& collective) {
+  ForEachCollective(program, name, [&](const Collective& collective) {
     elements[program.groups[collective.group.index].name] += collective.payload_elements;
   });
   return elements;
 }
 
 /// "d" for a message among all ranks, "e" for one among those with the same experts.
-std::string Order(const Job& job, std::string_view name) {
+std::string OrderIn(const Program& program, std::string_view name) {
   std::string order;
-  ForEachCollective(job, name, [&](const Program& program, const Collective& collective) {
+  ForEachCollective(program, name, [&](const Collective& collective) {
     order += program.groups[collective.group.index].name == "edp" ? "e" : "d";
   });
   return order;
 }
+std::string Order(const Job& job, std::string_view name) { return OrderIn(Sound(job).roles.front(), name); }
 
 /// How many buffers whose names begin so are there at a time, at most.
 std::int64_t MostOf(const Job& job, std::string_view prefix) {
@@ -140,6 +142,15 @@ TEST(Fsdp2WithExpertsOnSeveralRanks, TakesTheGroupsOfALayerInTheOrderOfThePass) 
             "d");
   job.axes.shard.prefetch_forward = 1;
   EXPECT_EQ(Order(job, "gather parameters"), microbatch + microbatch);
+}
+
+// FSDPState.finalize_backward: the last unit first, as behind a backward pass.
+TEST(Fsdp2WithExpertsOnSeveralRanks, ReducesTheUnitsOfAStageInReverse) {
+  Job job = WithExperts(2, "fsdp2-keep-all");
+  job.layout.pp = 2;
+  const StepProgram step = Sound(job);
+  EXPECT_EQ(OrderIn(step.roles.front(), "scatter gradients"), "ededd") << "layers, embedding";
+  EXPECT_EQ(OrderIn(step.roles.back(), "scatter gradients"), "deded") << "head, layers";
 }
 
 // comm_ctx.reduce_scatter_states is only waited for by a layer's last group, which comes first.

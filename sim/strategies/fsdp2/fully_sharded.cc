@@ -109,7 +109,7 @@ class FullySharded : public DataParallel {
 
   void EndBackward(const Microbatch& microbatch) override {
     if (ReducesBehind() && microbatch.place.synchronises) {
-      for (std::int64_t position = 0; position < role_.stage.blocks; ++position) {
+      for (std::int64_t position = role_.stage.blocks; position-- > 0;) {
         const std::vector<ParameterGroup> groups = units_.GroupsOf(position);
         std::for_each(groups.rbegin(), groups.rend(), [&](const ParameterGroup& group) {
           SumReplicated(group, true);
@@ -206,7 +206,8 @@ class FullySharded : public DataParallel {
   bool AccumulatesInPlace() const { return axes_.precision.reduce == axes_.precision.gradients; }
 
   /// In a pipeline all backward passes run without synchronisation, and an action behind the last of them runs each
-  /// unit's post-backward (torch/distributed/pipelining, stage.py: perform_reduce_grad; schedules.py: REDUCE_GRAD).
+  /// unit's post-backward, the last unit's first (torch/distributed/pipelining, schedules.py: REDUCE_GRAD;
+  /// PyTorch 2.15's _fsdp_state.py, finalize_backward).
   bool ReducesBehind() const { return role_.stage.count > 1; }
   bool Reduces(const Microbatch& microbatch) const { return microbatch.place.synchronises && !ReducesBehind(); }
 
