@@ -26,7 +26,8 @@ ROW = {LLAMA: 64 * 8, QWEN: 128 * 2 * 4, LITE: 32 * 8, FIVE: 32 * 8}  # of rotar
 SHARED = {LLAMA: 0, QWEN: 0, LITE: 64 * 2, FIVE: 64 * 2}  # of a token: the part that all heads' keys have
 ROUTED = {LLAMA: 0, QWEN: 4, LITE: -6 * 4, FIVE: 4}  # of a token: sum of its weights, or a copy of them less
 CHOICE = {LLAMA: 0, QWEN: 8 * (4 + 8), LITE: 6 * (4 + 8), FIVE: 8 * (4 + 8)}  # of a token: weights and numbers of its experts
-SEEN = {LLAMA: 0, QWEN: 1, LITE: 0, FIVE: 0}  # whether all of that was seen: of V2 Lite, for a reason not found, hardly any
+# Whether peaks are where all layers' choices are there: those of V2 Lite are late in the backward pass.
+SEEN = {LLAMA: 0, QWEN: 1, LITE: 0, FIVE: 0}
 # Peaks behind a layer's backward pass; others with all layers.
 BEHIND_A_LAYER = ("experts, nothing done again", "latent attention, nothing done again",
                   "latent queries, nothing done again")
