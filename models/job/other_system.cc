@@ -14,13 +14,19 @@ bool Has(const StrategyDefaults& strategy, const std::string& key) {
   return std::find(strategy.keys.begin(), strategy.keys.end(), key) != strategy.keys.end();
 }
 
+/// What else a strategy wants (replicas) it wants with its own scale as well.
 bool TakesLossScale(const StrategyDefaults& strategy, const ConfigValue& value) {
   const std::string key = "loss_scale";
   Job job;
   job.axes = strategy.axes;
+  const Status own = strategy.refuse(job);
   const std::vector<Field<Job>>& fields = JobFields();
   const auto field = std::find_if(fields.begin(), fields.end(), [&](const Field<Job>& one) { return one.key == key; });
-  return Has(strategy, key) && field->read(job, value).ok() && strategy.refuse(job).ok();
+  if (!Has(strategy, key) || !field->read(job, value).ok()) {
+    return false;
+  }
+  const Status with = strategy.refuse(job);
+  return with.ok() || (!own.ok() && own.error().message == with.error().message);
 }
 
 bool IsOfASystem(const std::string& key) {

@@ -103,6 +103,9 @@ class Torchtitan(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn(f"loss_scale: {loss}", done.stdout)
             self.assertEqual("prefetch_forward: 1" in done.stdout, ahead)
+        replicas = ("strategy=hsdp", "shard.replicas=2", "layout.ep=1")
+        done = run("job", job, "--set", "layout.dp=16", *(word for change in replicas for word in ("--set", change)))
+        self.assertIn("loss_scale: global-tokens", done.stdout)
 
     def test_a_file_that_is_none_says_how_to_save_one(self):
         job = TESTS / "jobs" / "torchtitan-llama3-8b.toml"
