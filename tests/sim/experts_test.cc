@@ -7,11 +7,9 @@
 
 #include "sim/program/text.h"
 #include "tests/sim/audited_job.h"
-#include "tests/sim/oracle_job.h"
+#include "tests/sim/oracle_experts.h"
 
-// Experts that are divided over ranks, as Megatron-LM divides them. Expected sizes by hand: the oracle model has
-// 32,768,000 weights each of embedding and head, a norm of 1,024, and in each of 4 layers 2,621,440 of attention, 2,048
-// of norms, a router of 8 x 1,024 and 8 experts of 3 x 512 x 1,024.
+// Experts that are divided over ranks, as Megatron-LM divides them.
 
 namespace tidemark::experts_test {
 namespace {
@@ -19,25 +17,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr std::int64_t kLayers = 4, kExpert = 3 * 512 * 1024;
-constexpr std::int64_t kOthers = 2 * 32'768'000 + 1024 + kLayers * (2'621'440 + 2048 + 8 * 1024);
-
-Job WithExperts(const std::string& strategy, std::int64_t ep) {
-  Job job = OracleJob(strategy, 2);
-  if (job.CachesRepresentations()) {
-    job.network.shape = std::get<DualEncoder>(job.network.shape).first;
-  }
-  Experts& experts = std::get<Decoder>(job.network.shape).experts;
-  experts.count = 8;
-  experts.per_token = 2;
-  experts.ffn = 512;
-  job.layout.dp = 8;
-  job.layout.ep = ep;
-  return job;
-}
-
 Job InTensorParallel(std::int64_t ep, std::int64_t etp) {
-  Job job = WithExperts("megatron", ep);
+  Job job = OracleExperts("megatron", ep);
   job.layout.tp = 2;
   job.layout.sp = true;
   job.layout.etp = etp;
@@ -76,9 +57,9 @@ std::int64_t StateBytes(const Job& job) {
 TEST(DividedExperts, LieOverTheRanksOfAStageByThemselves) {
   // 8 ranks a node; ranks are numbered tensor parallel first.
   const std::pair<std::int64_t, std::int64_t> none{0, 0};
-  EXPECT_EQ(GroupOf(WithExperts("megatron", 4), "ep"), std::pair(4L, 4L)) << "ranks 0 to 3";
-  EXPECT_EQ(GroupOf(WithExperts("megatron", 4), "edp"), std::pair(2L, 2L)) << "ranks 0 and 4";
-  EXPECT_EQ(GroupOf(WithExperts("megatron", 1), "ep"), none);
+  EXPECT_EQ(GroupOf(OracleExperts("megatron", 4), "ep"), std::pair(4L, 4L)) << "ranks 0 to 3";
+  EXPECT_EQ(GroupOf(OracleExperts("megatron", 4), "edp"), std::pair(2L, 2L)) << "ranks 0 and 4";
+  EXPECT_EQ(GroupOf(OracleExperts("megatron", 1), "ep"), none);
   EXPECT_EQ(GroupOf(InTensorParallel(8, 0), "ep"), std::pair(8L, 4L)) << "ranks 0, 2, 4 to 14";
   EXPECT_EQ(GroupOf(InTensorParallel(8, 0), "etp"), std::pair(2L, 2L)) << "ranks 0 and 1";
   EXPECT_EQ(GroupOf(InTensorParallel(8, 0), "edp"), std::pair(1L, 1L));
@@ -88,28 +69,28 @@ TEST(DividedExperts, LieOverTheRanksOfAStageByThemselves) {
 }
 
 TEST(DividedExperts, AreReducedOverThoseThatHaveThem) {
-  EXPECT_EQ(Reduced(WithExperts("megatron", 1)),
+  EXPECT_EQ(Reduced(OracleExperts("megatron", 1)),
             (std::map<std::string, std::int64_t>{{"dp", kOthers + kLayers * 8 * kExpert}}));
-  EXPECT_EQ(Reduced(WithExperts("megatron", 2)),
+  EXPECT_EQ(Reduced(OracleExperts("megatron", 2)),
             (std::map<std::string, std::int64_t>{{"dp", kOthers}, {"edp", kLayers * 4 * kExpert}}));
-  EXPECT_EQ(Reduced(WithExperts("megatron", 8)), (std::map<std::string, std::int64_t>{{"dp", kOthers}}))
+  EXPECT_EQ(Reduced(OracleExperts("megatron", 8)), (std::map<std::string, std::int64_t>{{"dp", kOthers}}))
       << "every rank has experts of its own";
 }
 
 TEST(DividedExperts, HaveTheirStateDividedAmongThoseThatHaveThem) {
   constexpr std::int64_t kState = 12;  // an fp32 master and two moments
   for (const std::int64_t ep : {1, 2, 4, 8}) {
-    EXPECT_EQ(StateBytes(WithExperts("megatron-dist-opt", ep)),
+    EXPECT_EQ(StateBytes(OracleExperts("megatron-dist-opt", ep)),
               kState * (kOthers / 8 + kLayers * 8 / ep * kExpert / (8 / ep)))
         << ep;
-    EXPECT_EQ(StateBytes(WithExperts("megatron", ep)), kState * (kOthers + kLayers * 8 / ep * kExpert)) << ep;
+    EXPECT_EQ(StateBytes(OracleExperts("megatron", ep)), kState * (kOthers + kLayers * 8 / ep * kExpert)) << ep;
   }
 }
 
 // Each part of what makes an expert's gradient the mean over all tokens: without it the follower of gradients objects.
 TEST(DividedExperts, EveryMessageAndScaleIsNeeded) {
   const auto changed = [](const auto& change) {
-    StepProgram step = Sound(WithExperts("megatron", 2));
+    StepProgram step = Sound(OracleExperts("megatron", 2));
     for (Program& program : step.roles) {
       for (Node& node : program.nodes) {
         change(program, node);
@@ -186,7 +167,7 @@ TEST(TorchtitansExperts, OnMoreRanksThanThereAreExpertsAreDividedEvenly) {
 
 TEST(DividedExperts, AreNoMatterOfOtherSystems) {
   for (const Strategy& strategy : AllStrategies()) {
-    Job job = WithExperts(strategy.defaults.name, 2);
+    Job job = OracleExperts(strategy.defaults.name, 2);
     Job of_all_tokens = job;
     of_all_tokens.axes.loss_scale = LossScale::global_tokens;
     job = strategy.Accept(of_all_tokens).ok() ? of_all_tokens : job;
@@ -197,7 +178,7 @@ TEST(DividedExperts, AreNoMatterOfOtherSystems) {
       ASSERT_FALSE(accepted.ok()) << strategy.defaults.name;
     }
   }
-  EXPECT_THAT(FindStrategy("ddp-last")->Accept(WithExperts("ddp-last", 2)).error().Text(),
+  EXPECT_THAT(FindStrategy("ddp-last")->Accept(OracleExperts("ddp-last", 2)).error().Text(),
               HasSubstr("does not divide experts"));
 }
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "sim/lower/lower.h"
-#include "tests/sim/oracle_job.h"
+#include "tests/sim/oracle_experts.h"
 
 namespace tidemark::sharding_test {
 namespace {
@@ -66,12 +66,7 @@ const std::set<std::string> kWeightsInParts = {
     "fsdp2-keep-all", "colossalai-gemini", "deepspeed-zero3"};
 
 TEST(Sharding, ofExpertsIsOverRanksOfTheirOwn) {
-  Job job = OracleJob("megatron-dist-opt", 2);
-  Experts& experts = std::get<Decoder>(job.network.shape).experts;
-  experts.count = 8;
-  experts.ffn = 512;
-  job.layout.dp = 8;
-  job.layout.ep = 4;
+  const Job job = OracleExperts("megatron-dist-opt", 4);
   Shardings state = ShardingsIn(job, StepKind::steady, kState);
   EXPECT_EQ(state["weight of layer.experts_up"], "1/4 over ep");
   EXPECT_EQ(state["weight of layer.wq"], "whole");
@@ -85,12 +80,7 @@ TEST(Sharding, ofExpertsIsOverRanksOfTheirOwn) {
 
 // FSDP2's, whose kernels over lists see the moments of a layer together.
 TEST(Sharding, ofALayersStateIsThatOfItsExpertsAndOfTheRest) {
-  Job job = OracleJob("fsdp2-scatter-each", 2);
-  Experts& experts = std::get<Decoder>(job.network.shape).experts;
-  experts.count = 8;
-  experts.ffn = 512;
-  job.layout.dp = 8;
-  job.layout.ep = 4;
+  Job job = OracleExperts("fsdp2-scatter-each", 4);
   job.axes.loss_scale = LossScale::global_tokens;
   job.axes.optimizer_step.kernel = OptimizerStep::Kernel::foreach_;
   Shardings state = ShardingsIn(job, StepKind::steady, kState);

@@ -9,13 +9,11 @@
 
 #include "sim/program/text.h"
 #include "tests/sim/audited_job.h"
-#include "tests/sim/oracle_job.h"
+#include "tests/sim/oracle_experts.h"
 
 // FSDP2 with experts on several ranks, as torchtitan shards them (apply_fsdp_to_decoder): a layer has two groups of
-// parameters then, of which that of the experts is sharded over the ranks that have the same ones. Expected sizes by
-// hand: the oracle model has 32,768,000 weights each of embedding and head, a norm of 1,024, and in each of 4 layers
-// 2,621,440 of attention, 2,048 of norms, a router of 8 x 1,024 and 8 experts of 3 x 512 x 1,024. The order of messages
-// is that of torch/distributed/fsdp/_fully_shard/_fsdp_state.py and _fsdp_param_group.py.
+// parameters then, of which that of the experts is sharded over the ranks that have the same ones. The order of
+// messages is that of torch/distributed/fsdp/_fully_shard/_fsdp_state.py and _fsdp_param_group.py.
 
 namespace tidemark::strategy_fsdp2_experts_test {
 namespace {
@@ -23,20 +21,12 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr std::int64_t kLayers = 4, kExpert = 3 * 512 * 1024;
-constexpr std::int64_t kOthers = 2 * 32'768'000 + 1024 + kLayers * (2'621'440 + 2048 + 8 * 1024);
-
 Job WithExperts(std::int64_t ep, const std::string& strategy = "fsdp2-scatter-each") {
-  Job job = OracleJob(strategy, 2);
+  Job job = OracleExperts(strategy, ep);
   Experts& experts = std::get<Decoder>(job.network.shape).experts;
-  experts.count = 8;
-  experts.per_token = 2;
-  experts.ffn = 512;
   experts.router_fp32 = true;
   experts.layer = Experts::Layer::torchtitan;
   job.axes.loss_scale = LossScale::global_tokens;
-  job.layout.dp = 8;
-  job.layout.ep = ep;
   return job;
 }
 

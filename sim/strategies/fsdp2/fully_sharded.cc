@@ -100,8 +100,9 @@ class FullySharded : public DataParallel {
     if (!units_.Opens(position)) {
       return;
     }
-    const std::vector<ParameterGroup> groups = units_.GroupsOf(position);
-    std::for_each(groups.rbegin(), groups.rend(), [&](const ParameterGroup& group) { EndGroup(microbatch, group); });
+    for (const ParameterGroup& group : units_.GroupsInReverse(position)) {
+      EndGroup(microbatch, group);
+    }
     if (gather_.LossCallsHead() && position == role_.stage.blocks - 1 && Reduces(microbatch)) {
       scatter_.FreeScattered();
     }
@@ -110,12 +111,11 @@ class FullySharded : public DataParallel {
   void EndBackward(const Microbatch& microbatch) override {
     if (ReducesBehind() && microbatch.place.synchronises) {
       for (std::int64_t position = role_.stage.blocks; position-- > 0;) {
-        const std::vector<ParameterGroup> groups = units_.GroupsOf(position);
-        std::for_each(groups.rbegin(), groups.rend(), [&](const ParameterGroup& group) {
+        for (const ParameterGroup& group : units_.GroupsInReverse(position)) {
           SumReplicated(group, true);
           gather_.Reshard(group);
           Scatter(microbatch, group, true);
-        });
+        }
       }
     }
     scatter_.EndBackward(microbatch);

@@ -138,8 +138,9 @@ void UnitGather::PrefetchBackward(std::int64_t position) {
   const std::int64_t end = std::max<std::int64_t>(position - settings_.prefetch_backward, 0);
   for (std::int64_t next = position - 1; next >= end; --next) {
     if (units_.Closes(next) && ReshardsAfterForward(next) && Gathers() && (!ahead_ || *ahead_ > next)) {
-      const std::vector<ParameterGroup> groups = units_.GroupsOf(next);
-      std::for_each(groups.rbegin(), groups.rend(), [&](const ParameterGroup& group) { Gather(group); });
+      for (const ParameterGroup& group : units_.GroupsInReverse(next)) {
+        Gather(group);
+      }
       ahead_ = next;
     }
   }

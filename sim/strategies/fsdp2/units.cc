@@ -57,6 +57,12 @@ std::vector<ParameterGroup> Units::GroupsOf(std::int64_t unit) const {
   return groups;
 }
 
+std::vector<ParameterGroup> Units::GroupsInReverse(std::int64_t unit) const {
+  std::vector<ParameterGroup> groups = GroupsOf(unit);
+  std::reverse(groups.begin(), groups.end());
+  return groups;
+}
+
 std::int64_t Units::PaddedOf(const Parameter& parameter) const {
   return Padded(parameter, meshes[MeshOf(parameter)].shards);
 }

@@ -56,6 +56,8 @@ struct Units {
   }
   /// A unit's groups that have parameters, in order.
   std::vector<ParameterGroup> GroupsOf(std::int64_t unit) const;
+  /// The same as a backward pass comes to them.
+  std::vector<ParameterGroup> GroupsInReverse(std::int64_t unit) const;
   const UnitSize& SizeOf(const ParameterGroup& group) const {
     return meshes[group.mesh].sizes[stage->RunOf(Of(group.unit))];
   }
