@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "kernels/rope_cuda.h"
+#include "kernels/rotary_angle.cuh"
 #include "kernels/team.cuh"
 
 namespace tidemark::kernels::cuda {
@@ -26,6 +27,9 @@ struct TurnPair {
   std::int64_t sequence, head_size, turned;
   TokenPlaces places;
   double theta;
+  Rope::AnglesFrom angles_from;
+  RotaryRow row;
+  Input<C> angles;
   bool backward;
   Heads<C> q, k;
 
@@ -36,11 +40,20 @@ struct TurnPair {
       Copy(k, token, pair - half);
       return;
     }
-    const double frequency = std::pow(theta, -2 * static_cast<double>(pair) / static_cast<double>(turned));
-    const double angle = static_cast<double>(places.Of(token % sequence, sequence)) * frequency;
-    const double sine = backward ? -std::sin(angle) : std::sin(angle);
-    Turn(q, token, pair, static_cast<C>(std::cos(angle)), static_cast<C>(sine));
-    Turn(k, token, pair, static_cast<C>(std::cos(angle)), static_cast<C>(sine));
+    const std::int64_t place = places.Of(token % sequence, sequence);
+    C cosine = 0, sine = 0;
+    if (angles_from == Rope::AnglesFrom::computed) {
+      const double angle = RotaryAngle(theta, turned, place, pair);
+      cosine = static_cast<C>(std::cos(angle));
+      sine = static_cast<C>(std::sin(angle));
+    } else {
+      const std::int64_t begin = (angles_from == Rope::AnglesFrom::rows ? token : place) * row.size();
+      cosine = angles[begin + row.CosineOf(pair)];
+      sine = angles[begin + row.SineOf(pair)];
+    }
+    sine = backward ? -sine : sine;
+    Turn(q, token, pair, cosine, sine);
+    Turn(k, token, pair, cosine, sine);
   }
 
   __host__ __device__ void Turn(const Heads<C>& heads, std::int64_t token, std::int64_t pair, C cosine, C sine) const {
@@ -60,19 +73,23 @@ struct TurnPair {
   }
 };
 
-void Turn(const Rope& op, bool backward, const ConstTensor& q, const ConstTensor& k, const Tensor& q_out,
-          const Tensor& k_out, const Queue& queue) {
+void Turn(const Rope& op, bool backward, const ConstTensor& q, const ConstTensor& k, const ConstTensor& angles,
+          const Tensor& q_out, const Tensor& k_out, const Queue& queue) {
   const HeadShape& shape = op.shape;
   TIDEMARK_CHECK(op.TurnedSize() % 2 == 0 && op.TurnedSize() <= shape.head_size);
   TIDEMARK_CHECK(q_out.type.elements == shape.query_elements() && k_out.type.elements == shape.key_elements());
   TIDEMARK_CHECK(q.type.dtype == q_out.type.dtype && k.type.dtype == k_out.type.dtype);
-  InArithmeticOf({q.type, k.type}, [&]<class C>(C) {
+  TIDEMARK_CHECK(AreAnglesOf(op, angles.type));
+  InArithmeticOf({q.type, k.type, angles.type}, [&]<class C>(C) {
     EachElement(queue, shape.tokens() * (shape.head_size - op.TurnedSize() / 2),
                 TurnPair<C>{shape.sequence,
                             shape.head_size,
                             op.TurnedSize(),
                             op.places,
                             op.theta,
+                            op.angles_from,
+                            op.Row(),
+                            angles,
                             backward,
                             {q, QueryRows(shape, q.type), q_out, shape.heads},
                             {k, KeyRows(shape, k.type), k_out, shape.kv_heads}});
@@ -81,14 +98,14 @@ void Turn(const Rope& op, bool backward, const ConstTensor& q, const ConstTensor
 
 }  // namespace
 
-void RopeForward(const Rope& op, const ConstTensor& q, const ConstTensor& k, const Tensor& q_out, const Tensor& k_out,
-                 const Queue& queue) {
-  Turn(op, false, q, k, q_out, k_out, queue);
+void RopeForward(const Rope& op, const ConstTensor& q, const ConstTensor& k, const ConstTensor& angles,
+                 const Tensor& q_out, const Tensor& k_out, const Queue& queue) {
+  Turn(op, false, q, k, angles, q_out, k_out, queue);
 }
 
-void RopeBackward(const Rope& op, const ConstTensor& dq, const ConstTensor& dk, const Tensor& dq_out,
-                  const Tensor& dk_out, const Queue& queue) {
-  Turn(op, true, dq, dk, dq_out, dk_out, queue);
+void RopeBackward(const Rope& op, const ConstTensor& dq, const ConstTensor& dk, const ConstTensor& angles,
+                  const Tensor& dq_out, const Tensor& dk_out, const Queue& queue) {
+  Turn(op, true, dq, dk, angles, dq_out, dk_out, queue);
 }
 
 }  // namespace tidemark::kernels::cuda

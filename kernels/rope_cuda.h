@@ -8,10 +8,10 @@ namespace tidemark::kernels::cuda {
 
 // kernels/rope.h on a GPU.
 
-void RopeForward(const Rope& op, const ConstTensor& q, const ConstTensor& k, const Tensor& q_out, const Tensor& k_out,
-                 const Queue& queue);
-void RopeBackward(const Rope& op, const ConstTensor& dq, const ConstTensor& dk, const Tensor& dq_out,
-                  const Tensor& dk_out, const Queue& queue);
+void RopeForward(const Rope& op, const ConstTensor& q, const ConstTensor& k, const ConstTensor& angles,
+                 const Tensor& q_out, const Tensor& k_out, const Queue& queue);
+void RopeBackward(const Rope& op, const ConstTensor& dq, const ConstTensor& dk, const ConstTensor& angles,
+                  const Tensor& dq_out, const Tensor& dk_out, const Queue& queue);
 
 }  // namespace tidemark::kernels::cuda
 

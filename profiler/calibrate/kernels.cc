@@ -217,7 +217,7 @@ void MeasureRows(Curves& curves, Device& device, const CalibrationSizes& sizes, 
                                      .kv_heads = heads,
                                      .head_size = kHeadSize}};
   curves.Measure(Rope{.elements = 2 * elements, .dtype = dtype},
-                 [&](const Queue& queue) { on::RopeForward(queue, rope, a, b, c, d); });
+                 [&](const Queue& queue) { on::RopeForward(queue, rope, a, b, {}, c, d); });
   const ConstTensor addends[] = {a, b};
   curves.Measure(Pointwise{.elements = elements, .bytes_moved = 3 * size * elements},
                  [&](const Queue& queue) { on::Add(queue, addends, c); });

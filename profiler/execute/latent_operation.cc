@@ -56,7 +56,7 @@ class LatentBinder : RowOperands {
                           on::JoinKeys(queue, heads, projected, common, writes[0]);
                           if (rope) {
                             const kernels::Tensor none{{dtype, 0}, nullptr};
-                            on::RopeForward(queue, *rope, writes[0], none, writes[0], none);
+                            on::RopeForward(queue, *rope, writes[0], none, {}, writes[0], none);
                           }
                           if (writes.size() > 1) {
                             on::CopyValues(queue, heads, projected, writes[1]);
@@ -78,7 +78,7 @@ class LatentBinder : RowOperands {
               on::SplitKeyGradients(queue, heads, keys, values, writes[0], writes[1]);
               if (rope) {
                 const kernels::Tensor none{{dtype, 0}, nullptr};
-                on::RopeBackward(queue, *rope, writes[1], none, writes[1], none);
+                on::RopeBackward(queue, *rope, writes[1], none, {}, writes[1], none);
               }
             }};
   }

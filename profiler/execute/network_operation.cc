@@ -47,14 +47,14 @@ class RowBinder : RowOperands {
       rope.shape.kv_heads = 0;
       const kernels::RopeTypes types = RopeOutputs(rope, from.type.dtype);
       return Operation{{types.q}, [=, backward = op.backward](Writes writes, const Queue& queue) {
-                         (backward ? on::RopeBackward : on::RopeForward)(queue, rope, from, {types.k, nullptr},
+                         (backward ? on::RopeBackward : on::RopeForward)(queue, rope, from, {types.k, nullptr}, {},
                                                                          writes[0], {types.k, nullptr});
                        }};
     }
     const ConstTensor q = c_.Read(0), k = c_.Read(tensors() > 1 ? 1 : 0);
     const kernels::RopeTypes types = RopeOutputs(rope, q.type.dtype);
     return Operation{{types.q, types.k}, [=, backward = op.backward](Writes writes, const Queue& queue) {
-                       (backward ? on::RopeBackward : on::RopeForward)(queue, rope, q, k, writes[0], writes[1]);
+                       (backward ? on::RopeBackward : on::RopeForward)(queue, rope, q, k, {}, writes[0], writes[1]);
                      }};
   }
 

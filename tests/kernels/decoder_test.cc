@@ -47,7 +47,7 @@ class TinyDecoder {
     EmbeddingForward(embedding_, ids_, weights["embedding"], New("x", kHidden));
     NormForward(norm_, t["x"], weights["norm1"], std::nullopt, New("n1", kHidden), Statistic("rstd1"), std::nullopt);
     Apply(kHidden, kQkv, "n1", "qkv", {New("q", kHidden), New("k", kKeys), New("v", kKeys)});
-    RopeForward(rope_, t["q"], t["k"], t["q"], t["k"]);
+    RopeForward(rope_, t["q"], t["k"], {}, t["q"], t["k"]);
     t["lse"] = Numbers(AttentionOutputs(attention_, dtype_).lse);
     AttentionForward(attention_, t["q"], t["k"], t["v"], New("attention", kHidden), t["lse"]);
     Apply(kHidden, kHidden, "attention", "wo", {New("wo_out", kHidden)});
@@ -129,7 +129,7 @@ class TinyDecoder {
     Numbers accumulator(types.dq_accumulator), delta(types.delta);
     AttentionBackward(attention_, t["q"], t["k"], t["v"], t["attention"], t["lse"], t["d_attention"], t["dq"], t["dk"],
                       t["dv"], accumulator, delta);
-    RopeBackward(rope_, t["dq"], t["dk"], t["dq"], t["dk"]);
+    RopeBackward(rope_, t["dq"], t["dk"], {}, t["dq"], t["dk"]);
   }
 
   DType dtype_;

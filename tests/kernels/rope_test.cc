@@ -16,7 +16,7 @@ TEST(Rope, TurnsEachPairByItsAngle) {
   const Numbers q = Numbers::Random({DType::fp64, op.shape.query_elements()}, 1);
   const Numbers k = Numbers::Random({DType::fp64, op.shape.key_elements()}, 2);
   Numbers q_out(RopeOutputs(op, DType::fp64).q), k_out(RopeOutputs(op, DType::fp64).k);
-  RopeForward(op, q, k, q_out, k_out);
+  RopeForward(op, q, k, {}, q_out, k_out);
   const auto expect_turned = [&](const Numbers& x, const Numbers& y, std::int64_t heads) {
     for (std::int64_t t = 0; t < op.shape.tokens(); ++t) {
       for (std::int64_t h = 0; h < heads; ++h) {
@@ -54,10 +54,10 @@ TEST(Rope, TurnsTheLastPartOfEachHead) {
         return part;
       };
       Numbers q_part = parts(q), k_part = parts(k);
-      run(of_part, q_part, k_part, q_part, k_part);
+      run(of_part, q_part, k_part, {}, q_part, k_part);
       Numbers q_new(q.type()), k_new(k.type()), q_there = q, k_there = k;
-      run(op, q, k, q_new, k_new);
-      run(op, q_there, k_there, q_there, k_there);
+      run(op, q, k, {}, q_new, k_new);
+      run(op, q_there, k_there, {}, q_there, k_there);
       EXPECT_EQ(q_new.bytes(), q_there.bytes());
       EXPECT_EQ(k_new.bytes(), k_there.bytes());
       EXPECT_EQ(parts(q_new).bytes(), q_part.bytes());
@@ -77,10 +77,10 @@ TEST(Rope, BackwardTurnsBackInPlaceInEveryDType) {
     const Numbers q = Numbers::Random({dtype, op.shape.query_elements()}, 1);
     const Numbers k = Numbers::Random({dtype, op.shape.key_elements()}, 2);
     Numbers q2 = q, k2 = k;
-    RopeForward(op, q2, k2, q2, k2);
+    RopeForward(op, q2, k2, {}, q2, k2);
     EXPECT_NE(q2.bytes(), q.bytes());
     // A rotation's transpose is its inverse, and its gradient is the transpose.
-    RopeBackward(op, q2, k2, q2, k2);
+    RopeBackward(op, q2, k2, {}, q2, k2);
     // Two sums of two products, values up to sqrt 2; sines and cosines of fp64 lose 2 roundings for each of 32 steps.
     const double bound = 6 * UnitRoundoff(dtype) + 64 * 0x1p-53;
     ExpectNear(q2, q.values(), bound);
@@ -96,9 +96,9 @@ TEST(Rope, ReadsAPackedProjection) {
     Copy(Slice(ConstTensor(packed), t * 8, 4), Slice(Tensor(q), t * 4, 4));
     Copy(Slice(ConstTensor(packed), t * 8 + 4, 2), Slice(Tensor(k), t * 2, 2));
   }
-  RopeForward(op, q, k, q, k);
+  RopeForward(op, q, k, {}, q, k);
   Numbers q2(q.type()), k2(k.type());
-  RopeForward(op, packed, packed, q2, k2);
+  RopeForward(op, packed, packed, {}, q2, k2);
   EXPECT_EQ(q2.bytes(), q.bytes());
   EXPECT_EQ(k2.bytes(), k.bytes());
 }

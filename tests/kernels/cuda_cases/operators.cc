@@ -18,8 +18,9 @@ std::vector<Case> Join(std::initializer_list<std::vector<Case> (*)()> parts) {
 
 std::vector<Case> Cases() {
   return Join({PointwiseCases, NormalCases, NormCases, EagerNormCases, ActivationCases, GluCases, RopeCases,
-               AttentionCases, EmbeddingCases, DropoutCases, CrossEntropyCases, OptimizerCases, GradientClipCases,
-               RowWeightsCases, LatentHeadsCases, ExpertRoutingCases, ExpertPermutationCases, CasesThatMultiply});
+               RotaryTableCases, AttentionCases, EmbeddingCases, DropoutCases, CrossEntropyCases, OptimizerCases,
+               GradientClipCases, RowWeightsCases, LatentHeadsCases, ExpertRoutingCases, ExpertPermutationCases,
+               CasesThatMultiply});
 }
 
 std::vector<Case> CasesThatMultiply() {

@@ -13,6 +13,7 @@ std::vector<Case> EagerNormCases();
 std::vector<Case> ActivationCases();
 std::vector<Case> GluCases();
 std::vector<Case> RopeCases();
+std::vector<Case> RotaryTableCases();
 std::vector<Case> AttentionCases();
 std::vector<Case> EmbeddingCases();
 std::vector<Case> DropoutCases();
