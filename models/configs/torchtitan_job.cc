@@ -23,9 +23,13 @@ constexpr std::string_view kReplicas = "parallelism.data_parallel_replicate_degr
 
 }  // namespace
 
-std::string TorchtitanJob::Said(const std::string& key) const {
+const ConfigValue* TorchtitanJob::Saying(const std::string& key) const {
   const ConfigValue* given = Find(given_, key);
-  const ConfigValue* said = given == nullptr ? Find(settings_, key) : given;
+  return given == nullptr ? Find(settings_, key) : given;
+}
+
+std::string TorchtitanJob::Said(const std::string& key) const {
+  const ConfigValue* said = Saying(key);
   return said == nullptr ? std::string() : said->text;
 }
 
@@ -82,8 +86,8 @@ Status TorchtitanJob::ReadSharding() {
 }
 
 Status TorchtitanJob::ReadStages() {
-  TIDEMARK_ASSIGN(const std::int64_t ranks,
-                  (WholeNumber{1, 1 << 10}.Read(MakeScalar(Said("layout.pp"), {})).At("layout.pp")));
+  const ConfigValue degree = *Saying("layout.pp");
+  TIDEMARK_ASSIGN(const std::int64_t ranks, (WholeNumber{1, 1 << 10}.Read(degree).At(degree.where + ": layout.pp")));
   if (ranks == 1) {
     return Done{};
   }
@@ -93,7 +97,7 @@ Status TorchtitanJob::ReadStages() {
     }
   }
   TIDEMARK_ASSIGN(const std::int64_t layers, Layers());
-  return ReadTorchtitanPipeline(fields_, ranks, layers, settings_);
+  return ReadTorchtitanPipeline(fields_, degree, ranks, layers, settings_);
 }
 
 Result<std::int64_t> TorchtitanJob::Layers() const {

@@ -22,7 +22,8 @@ class TorchtitanJob {
   void Put(const std::string& key, std::string_view path, std::string_view absent, std::string text) {
     settings_[key] = fields_.Retold(path, absent, std::move(text));
   }
-  /// What the job will say of a key that is given or read already.
+  /// What the job will say of a key that is given or read already; null of one that is neither.
+  const ConfigValue* Saying(const std::string& key) const;
   std::string Said(const std::string& key) const;
   bool IsPipeline() const { return Said("layout.pp") != "1"; }
   bool DividesExperts() const;

@@ -37,7 +37,8 @@ Result<std::vector<std::int64_t>> TorchtitanStages(std::int64_t stages, std::int
   return cut;
 }
 
-Status ReadTorchtitanPipeline(const ToolFields& fields, std::int64_t ranks, std::int64_t layers, Settings& settings) {
+Status ReadTorchtitanPipeline(const ToolFields& fields, const ConfigValue& degree, std::int64_t ranks,
+                              std::int64_t layers, Settings& settings) {
   const Choice<std::string> schedules{{{"1F1B", "1f1b"}, {"GPipe", "gpipe"}, {"Interleaved1F1B", "interleaved"}},
                                       {"InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV", "LoopedBFS"}};
   TIDEMARK_ASSIGN(const std::string schedule, fields.OneOf(schedules, kSchedule, "1F1B"));
@@ -64,9 +65,9 @@ Status ReadTorchtitanPipeline(const ToolFields& fields, std::int64_t ranks, std:
     }
   }
   TIDEMARK_ASSIGN(const std::vector<std::int64_t> cut,
-                  TorchtitanStages(stages, layers, first, last).At("parallelism.pipeline_parallel_degree"));
+                  TorchtitanStages(stages, layers, first, last).At(degree.where + ": layout.pp"));
   settings["layout.vpp"] = fields.Retold(kSchedule, "1F1B", std::to_string(stages / ranks));
-  ConfigValue list = fields.Retold("parallelism.pipeline_parallel_degree", "1", {});
+  ConfigValue list = Retold(degree, {});
   list.kind = ConfigValue::Kind::list;
   for (const std::int64_t count : cut) {
     list.items.push_back(MakeScalar(std::to_string(count), list.source));

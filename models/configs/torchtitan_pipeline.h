@@ -17,7 +17,9 @@ namespace tidemark {
 Result<std::vector<std::int64_t>> TorchtitanStages(std::int64_t stages, std::int64_t layers, std::int64_t first,
                                                    std::int64_t last);
 
-/// Schedule, model chunks and stages of a pipeline of `ranks` ranks over a network of `layers` layers (pipeline_llm).
-Status ReadTorchtitanPipeline(const ToolFields& fields, std::int64_t ranks, std::int64_t layers, Settings& settings);
+/// Schedule, model chunks and stages of a pipeline of `ranks` ranks, as `degree` says, over a network of `layers`
+/// layers (pipeline_llm).
+Status ReadTorchtitanPipeline(const ToolFields& fields, const ConfigValue& degree, std::int64_t ranks,
+                              std::int64_t layers, Settings& settings);
 
 }  // namespace tidemark

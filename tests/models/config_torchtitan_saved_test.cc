@@ -127,6 +127,12 @@ TEST(ConfigTorchtitanSaved, APipelineHasItsOwnMicrobatches) {
   EXPECT_EQ(TextOf(settings, "accumulation_steps"), "8");
   EXPECT_EQ(TextOf(settings, "pipeline_microbatches"), "8");
   EXPECT_EQ(settings.at("layout.layers_per_stage").items.size(), 4);
+  constexpr const char* kTooFew = "layout.pp: 34 layers, embedding and head included, are too few for 100 stages";
+  EXPECT_THAT(RefusalOf(kFormat, text, {"layout.dp=8", "layout.pp=100"}),
+              AllOf(HasSubstr(kTooFew), HasSubstr("--set layout.pp=100")));
+  change("\"pipeline_parallel_degree\": 4", "\"pipeline_parallel_degree\": 100");
+  EXPECT_THAT(RefusalOf(kFormat, text, kEight), HasSubstr(std::string("job.json:153: ") + kTooFew));
+  change("\"pipeline_parallel_degree\": 100", "\"pipeline_parallel_degree\": 4");
   change("\"num_tokens_per_train_step\": -1", "\"num_tokens_per_train_step\": 1048576");  // two flushes
   EXPECT_THAT(RefusalOf(kFormat, text, kEight), HasSubstr("--set accumulation_steps=8"));
 }
