@@ -23,7 +23,7 @@ enum class Category : std::uint8_t {
   representation_cache,  ///< GradCache's representations and their gradients
   rng,                   ///< saved generator states
   workspace,             ///< scratch of math libraries and optimizers
-  input,                 ///< token ids, labels
+  input,                 ///< token ids, labels; tables that layers have of their own
   unknown,               ///< in traces of other tools only: no buffer of a program has it
 };
 

@@ -50,6 +50,9 @@ Result<Layer> ReadLayer(const TorchtitanModule& module, std::int64_t hidden) {
   return layer;
 }
 
+/// Of each layer's rotation, whose class is not in the file: Qwen3's is CosSinRoPE, that of others ComplexRoPE.
+std::string TableFormOf(const std::string& model) { return model == "qwen3" ? "elements" : "pairs"; }
+
 /// All are alike, but that the first ones may have no experts.
 struct Layers {
   std::int64_t count = 0, dense = 0;
@@ -126,6 +129,7 @@ Status ReadTorchtitanNetwork(const ConfigValue& spec, Settings& settings) {
       {"network.vocabulary", std::to_string(vocabulary)},
       {"network.qk_norm", truth(attention.qk_norm)},
       {"network.qkv_bias", truth(attention.bias)},
+      {"network.rotary_table", TableFormOf(word("name"))},
       {"network.tied_embeddings", truth(tied)},
   };
   if (const auto& [kv_rank, q_rank, rope, value] = attention.latent; kv_rank > 0) {

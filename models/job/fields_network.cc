@@ -25,6 +25,7 @@ std::vector<Field<Decoder>> MakeDecoderFields() {
   using Normalisation = Decoder::Norm;
   using AttentionKernel = Decoder::AttentionKernel;
   using NormKernel = Decoder::NormKernel;
+  using Table = Decoder::RotaryTable;
   return {
       FieldAt<D>(
           "layers", [](D & d) -> auto& { return d.layers; }, WholeNumber{1, D::kMostLayers}),
@@ -50,6 +51,9 @@ std::vector<Field<Decoder>> MakeDecoderFields() {
           Choice<Ffn>{{{"glu", Ffn::glu}, {"two-layer", Ffn::two_layer}}}),
       FieldAt<D>(
           "rope", [](D & d) -> auto& { return d.rope; }, Truth{}),
+      FieldAt<D>(
+          "rotary_table", [](D & d) -> auto& { return d.rotary_table; },
+          Choice<Table>{{{"none", Table::none}, {"pairs", Table::pairs}, {"elements", Table::elements}}}),
       FieldAt<D>(
           "qkv_bias", [](D & d) -> auto& { return d.qkv_bias; }, Truth{}),
       FieldAt<D>(

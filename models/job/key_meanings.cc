@@ -31,6 +31,8 @@ constexpr Meaning kMeanings[] = {
     {"network.norm_kernel", "whether a norm is one kernel or single operations, which keep more for the backward pass"},
     {"network.ffn_kind", "what stands between the linear layers of the feed-forward part"},
     {"network.rope", "whether positions are told by rotating queries and keys"},
+    {"network.rotary_table",
+     "the table of cosines and sines that each layer has, by pairs or elements of a head; none: they are computed"},
     {"network.qkv_bias", "whether the projections to queries, keys and values have a bias"},
     {"network.latent_attention.kv_lora_rank",
      "width of the vector that keys and values are made from in multi-latent attention; 0: none"},

@@ -21,6 +21,7 @@ namespace tidemark {
 
 using TensorId = Id<struct BlockTensorTag>;   ///< index into Block::tensors
 using ParameterId = Id<struct ParameterTag>;  ///< index into Block::parameters
+using ConstantId = Id<struct ConstantTag>;    ///< index into Block::constants
 
 struct Parameter {
   std::string name;                ///< within the block: "wq", "norm1"
@@ -49,6 +50,13 @@ struct Tensor {
   struct Carried {
     bool yes = false, born_elsewhere = false, dies_elsewhere = false;
   } carried = {};
+};
+
+/// Numbers that a block always has and nobody changes (a module's buffer), all of them on each rank.
+struct Constant {
+  std::string name;  ///< within the block: "rotary_table"
+  DType dtype = DType::fp32;
+  std::int64_t elements = 0;
 };
 
 enum class Reduction : std::uint8_t { none, sum, avg, max };
@@ -96,6 +104,7 @@ struct Calculate {
   /// blocks hand on is wanted. In the backward pass: begins with that loss's gradient.
   bool own_loss = false;
   bool own_heads = false;  ///< the weight gradients that it makes are of this rank's heads (Parameter::shared_by_heads)
+  std::vector<ConstantId> constants = {};  ///< that it reads
 };
 
 /// A collective within a block.
@@ -161,6 +170,7 @@ inline std::int64_t TimesRun(const std::vector<ActionLoop>& loops, std::size_t a
 struct Block {
   std::string name;                   ///< "embedding", "layer", "head"
   std::vector<Parameter> parameters;  ///< in definition order
+  std::vector<Constant> constants = {};
   std::vector<Tensor> tensors;
   std::vector<Action> forward, backward;
   std::vector<ActionLoop> forward_loops = {}, backward_loops = {};  ///< in order

@@ -29,6 +29,11 @@ ParameterId BlockBuilder::AddParameter(Parameter parameter) {
   return ParameterId{static_cast<std::uint32_t>(block_.parameters.size() - 1)};
 }
 
+ConstantId BlockBuilder::AddConstant(Constant constant) {
+  block_.constants.push_back(std::move(constant));
+  return ConstantId{static_cast<std::uint32_t>(block_.constants.size() - 1)};
+}
+
 TensorId BlockBuilder::AddTensor(std::string name, std::int64_t elements, Category category,
                                  std::optional<DType> dtype) {
   block_.tensors.push_back(Tensor{std::move(name), category, dtype.value_or(compute_), elements, {}});

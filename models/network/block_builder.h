@@ -26,6 +26,7 @@ class BlockBuilder {
 
   /// A parameter is trained where it says so and its name in this block is one of those to be trained.
   ParameterId AddParameter(Parameter parameter);
+  ConstantId AddConstant(Constant constant);
   /// A tensor in the compute dtype unless another is named.
   TensorId AddTensor(std::string name, std::int64_t elements, Category category = Category::activation,
                      std::optional<DType> dtype = std::nullopt);

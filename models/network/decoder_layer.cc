@@ -11,6 +11,7 @@
 #include "models/network/feed_forward.h"
 #include "models/network/latent_projections.h"
 #include "models/network/ring_attention.h"
+#include "models/network/rotary_angles.h"
 
 namespace tidemark {
 namespace {
@@ -25,7 +26,8 @@ class LayerTable {
       : parts_(name, decoder, trainable, partition),
         eager_(parts_),
         ring_(parts_),
-        latent_(parts_),
+        angles_(parts_),
+        latent_(parts_, angles_),
         feed_forward_(parts_, "", decoder.ffn) {
     if (decoder.experts.count > 0) {
       experts_ = MakeExpertLayer(parts_);
@@ -143,8 +145,8 @@ class LayerTable {
     ProjectQkv();
     if (decoder().rope && !RotatesEach()) {
       const std::vector<TensorId> rotated = {q_, k_};
-      b().Add(b().forward(), "rope.forward", MakeRope(queries + keys, false),
-              views ? std::vector<TensorId>{packed_} : rotated, rotated);
+      angles_.Rotate(b().forward(), "rope.forward", queries + keys, false,
+                     views ? std::vector<TensorId>{packed_} : rotated, rotated);
     }
   }
 
@@ -175,8 +177,8 @@ class LayerTable {
       part.norm = parts_.HeadNormForward("norm_" + part.name, part.heads, part.projected, part.unrotated);
     }
     if (RotatesEach()) {
-      b().Add(b().forward(), "rope." + part.name + ".forward", MakeRope(part.elements, false), {part.unrotated},
-              {part.output});
+      angles_.Rotate(b().forward(), "rope." + part.name + ".forward", part.elements, false, {part.unrotated},
+                     {part.output});
     }
   }
 
@@ -185,7 +187,7 @@ class LayerTable {
     if (RotatesEach()) {
       const std::string to = decoder().qk_norm ? "d_" + part.name + "_unrotated" : projected;
       const TensorId turned = b().AddTensor(to, part.elements);
-      b().Add(b().backward(), "rope." + part.name + ".backward", MakeRope(part.elements, true), {gradient}, {turned});
+      angles_.Rotate(b().backward(), "rope." + part.name + ".backward", part.elements, true, {gradient}, {turned});
       gradient = turned;
     }
     return decoder().qk_norm ? parts_.NormBackward(part.norm, gradient, projected) : gradient;
@@ -261,7 +263,7 @@ class LayerTable {
 
   TensorId QkvBackward(TensorId dq, TensorId dk, TensorId dv) {
     if (decoder().rope && !RotatesEach()) {
-      b().Add(b().backward(), "rope.backward", MakeRope(Queries() + Keys(), true), {dq, dk}, {dq, dk});
+      angles_.Rotate(b().backward(), "rope.backward", Queries() + Keys(), true, {dq, dk}, {dq, dk});
     }
     std::vector<std::vector<TensorId>> gradients = {{dq}, {dk}, {dv}};
     if (parts_.partition().packed_qkv) {
@@ -317,13 +319,10 @@ class LayerTable {
     return op;
   }
 
-  Rope MakeRope(std::int64_t elements, bool backward) const {
-    return Rope{elements, backward, parts_.partition().compute};
-  }
-
   DecoderParts parts_;
   EagerAttention eager_;
   RingAttention ring_;
+  RotaryAngles angles_;
   LatentProjections latent_;
   FeedForward feed_forward_;
   std::unique_ptr<ExpertLayer> experts_;

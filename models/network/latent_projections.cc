@@ -52,7 +52,11 @@ void LatentProjections::MakeKeys(Qkv& made) {
   if (!ValuesAreView()) {
     made.v = writes.emplace_back(b().AddTensor("v", parts_.shape().tokens * parts_.shape().value_width()));
   }
-  b().AddPointwise(forward, "latent_heads.forward", {projected, shared}, std::move(writes), Fused() ? 1 : 0);
+  Calculate& join =
+      b().AddPointwise(forward, "latent_heads.forward", {projected, shared}, std::move(writes), Fused() ? 1 : 0);
+  if (Fused()) {
+    angles_.ReadTable(join);
+  }
   AddPart(begin);
 }
 
@@ -72,7 +76,7 @@ void LatentProjections::AddColumn(ColumnPart& column, const std::string& name, s
 void LatentProjections::Rotate(std::vector<Action>& pass, const std::string& name, bool backward, TensorId from,
                                TensorId to) {
   const std::int64_t all = b().tensor(from).elements;
-  b().Add(pass, name, Rope{from == to ? parts_.shape().heads * Shared() : all, backward, b().compute()}, {from}, {to});
+  angles_.Rotate(pass, name, from == to ? parts_.shape().heads * Shared() : all, backward, {from}, {to});
 }
 
 // In the order of autograd: keys and values last, so first.
@@ -86,8 +90,10 @@ TensorId LatentProjections::KeysBackward(TensorId dk, TensorId dv) {
   auto& backward = b().backward();
   const TensorId d_kv = b().AddTensor("d_kv", Projected());
   TensorId d_shared = b().AddTensor("d_k_shared", Shared());
-  b().AddPointwise(backward, "latent_heads.backward", {dk, dv}, {d_kv, d_shared});
-  if (!Fused()) {
+  Calculate& split = b().AddPointwise(backward, "latent_heads.backward", {dk, dv}, {d_kv, d_shared});
+  if (Fused()) {
+    angles_.ReadTable(split);
+  } else {
     const TensorId rotated = std::exchange(d_shared, b().AddTensor("d_k_shared_unrotated", Shared()));
     Rotate(backward, "rope.k.backward", true, rotated, d_shared);
   }

@@ -8,6 +8,7 @@
 
 #include "models/network/block_builder.h"
 #include "models/network/decoder_parts.h"
+#include "models/network/rotary_angles.h"
 
 namespace tidemark {
 
@@ -34,7 +35,7 @@ namespace tidemark {
 /// they are two tensors, and so are their gradients, which autograd joins.
 class LatentProjections {
  public:
-  explicit LatentProjections(DecoderParts& parts) : parts_(parts) {}
+  LatentProjections(DecoderParts& parts, RotaryAngles& angles) : parts_(parts), angles_(angles) {}
 
   struct Qkv {
     TensorId q, k, v;
@@ -66,6 +67,7 @@ class LatentProjections {
   TensorId KeysBackward(TensorId dk, TensorId dv);
 
   DecoderParts& parts_;
+  RotaryAngles& angles_;
   NormPart norm_;
   ReplicatedPart q_down_, kv_down_;
   ColumnPart q_up_, kv_up_;

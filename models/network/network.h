@@ -61,6 +61,13 @@ struct Decoder {
   enum class Ffn : std::uint8_t { glu, two_layer } ffn_kind = Ffn::glu;  ///< SwiGLU, or GELU/ReLU between two linears
   bool relu = false;  ///< two_layer with ReLU: its backward pass needs its output only
   bool rope = true;
+  /// Where rotations have their cosines and sines from: nothing that stays, or a table that each layer has of its own,
+  /// for as many positions as a sequence has tokens (rotary_angles.h).
+  enum class RotaryTable : std::uint8_t {
+    none,
+    pairs,    ///< a complex number for each pair of a head's rotated numbers
+    elements  ///< a cosine and a sine for each of them
+  } rotary_table = RotaryTable::none;
   bool qkv_bias = false, linear_bias = false;
   /// Queries and keys are normalised head by head before they are rotated, by weights of head_size that all heads of a
   /// kind share (Dehghani et al., Scaling Vision Transformers to 22 Billion Parameters, 2023; Qwen3).

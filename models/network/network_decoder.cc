@@ -52,6 +52,15 @@ Status CheckBounds(const Decoder& d) {
     return BadInput("an eager norm_kernel is RMSNorm's: frameworks compute LayerNorm in one kernel",
                     "set network.norm_kernel to fused");
   }
+  if (d.rotary_table != Decoder::RotaryTable::none && !d.rope) {
+    return BadInput("a rotary_table is of no use where nothing is rotated",
+                    "set network.rope to true, or leave network.rotary_table out");
+  }
+  if (d.rotary_table != Decoder::RotaryTable::none && d.head_size % 2 != 0) {
+    return BadInput(
+        fmt::format("expected head_size to be even, found {}: a rotary_table has rows of pairs", d.head_size),
+        "change network.head_size, or leave network.rotary_table out");
+  }
   if (d.qk_norm && d.qkv_views) {
     return BadInput("norms of queries and keys that are views of the packed projection are not modelled yet",
                     "set network.qkv_views to false, or network.qk_norm");
@@ -76,13 +85,14 @@ Status CheckProducts(const Decoder& d, const Partition& p) {
                                  real(d.latent.kv_lora_rank), real(d.latent.q_lora_rank)});
   const double widest = std::max({4 * inner, real(d.vocabulary)});
   const double largest[] = {
-      2 * tokens * widest * inner,                                      // flops of a matrix product
-      10 * tokens * real(p.sequence_length) * attention_width,          // flops of an attention backward
-      64 * tokens * real(p.sequence_length) * real(d.heads),            // bytes of eager attention's scores
-      8 * 8 * (tokens + inner) * widest,                                // bytes that one operator touches
-      16 * (2 * widest + real(d.positions)) * real(d.hidden),           // bytes of embeddings and their states
-      16 * 8 * real(d.layers) * inner * inner,                          // bytes of all layers' weights and states
-      8 * 8 * tokens * real(p.ep) * real(p.etp) * real(experts.count),  // bytes of the router's
+      2 * tokens * widest * inner,                                        // flops of a matrix product
+      10 * tokens * real(p.sequence_length) * attention_width,            // flops of an attention backward
+      64 * tokens * real(p.sequence_length) * real(d.heads),              // bytes of eager attention's scores
+      8 * 8 * (tokens + inner) * widest,                                  // bytes that one operator touches
+      16 * (2 * widest + real(d.positions)) * real(d.hidden),             // bytes of embeddings and their states
+      16 * 8 * real(d.layers) * inner * inner,                            // bytes of all layers' weights and states
+      16 * 8 * real(d.layers) * tokens * real(p.cp) * real(d.head_size),  // bytes of their rotary tables and rows
+      8 * 8 * tokens * real(p.ep) * real(p.etp) * real(experts.count),    // bytes of the router's
       16 * 8 * real(d.layers) * real(experts.count) * real(experts.ffn) * real(d.hidden),  // of all experts'
   };
   if (*std::max_element(std::begin(largest), std::end(largest)) >= kLargestProduct) {

@@ -18,6 +18,7 @@
 #include "profiler/execute/messages.h"
 #include "profiler/execute/operation.h"
 #include "profiler/execute/rank_groups.h"
+#include "profiler/execute/rotary.h"
 #include "sim/program/layers.h"
 #include "sim/program/slices.h"
 #include "sim/program/stages.h"
@@ -382,7 +383,9 @@ class Declarer {
 
 TensorType ResidentType(const Job& job, const Model& model, const Buffer& buffer, std::int64_t index, bool exact) {
   TensorType type{buffer.dtype, buffer.elements};
-  if (const auto contents = ContentsOf(model, buffer, index)) {
+  if (const auto table = RotaryTableIn(job, model, buffer)) {
+    type = RotaryTableType(*table, DType::fp32);
+  } else if (const auto contents = ContentsOf(model, buffer, index)) {
     type = StateType(job, buffer, *contents);
   }
   return {Stored(type.dtype, exact), type.elements};

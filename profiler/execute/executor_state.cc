@@ -10,9 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/rotary_table_cuda.h"
 #include "profiler/capture/heap.h"
 #include "profiler/execute/contents.h"
 #include "profiler/execute/executor.h"
+#include "profiler/execute/rotary.h"
 #include "sim/program/residents.h"
 #include "sim/program/stages.h"
 
@@ -117,10 +119,15 @@ Status Executor::MakeResident(const Buffer& buffer, std::size_t slot, std::int64
   return Done{};
 }
 
-/// Weights and their masters get the values that the training starts with; sums and moments are zero; all else is not
-/// written yet.
+/// Weights and their masters get the values that the training starts with, constants theirs; sums and moments are zero;
+/// all else is not written yet.
 void Executor::Fill(const Buffer& buffer, std::int64_t index, const Held& held) const {
   const kernels::Tensor tensor{held.type, held.piece.data};
+  if (const auto table = RotaryTableIn(job_, model_, buffer)) {
+    device_.Give(buffer.stream.index,
+                 [table = *table, tensor](const Queue& queue) { on::FillRotaryTable(queue, table, tensor); });
+    return;
+  }
   const bool masters = buffer.category == Category::optimizer && WithoutStage(buffer.name).starts_with("master");
   if (buffer.category == Category::parameter || masters) {
     const auto contents = ContentsOf(model_, buffer, index);

@@ -39,7 +39,8 @@ class LatentBinder : RowOperands {
     if (!PartitionOf(c_.job).fused_rope) {
       return std::nullopt;
     }
-    kernels::Rope rope{.shape = shape_, .turned = decoder_.latent.rope_head_size, .places = c_.share.places()};
+    kernels::Rope rope = MakeRope();
+    rope.turned = decoder_.latent.rope_head_size;
     rope.shape.heads = heads;
     rope.shape.kv_heads = 0;
     rope.shape.head_size = size;
@@ -52,11 +53,12 @@ class LatentBinder : RowOperands {
     const kernels::LatentHeads heads = Heads();
     const DType dtype = projected.type.dtype;
     const std::optional<kernels::Rope> rope = Rotation(shape_.heads, shape_.head_size);
+    const ConstTensor angles = rope ? Angles(*rope) : ConstTensor{};
     Operation operation{{{dtype, heads.key_elements()}}, [=](Writes writes, const Queue& queue) {
                           on::JoinKeys(queue, heads, projected, common, writes[0]);
                           if (rope) {
                             const kernels::Tensor none{{dtype, 0}, nullptr};
-                            on::RopeForward(queue, *rope, writes[0], none, {}, writes[0], none);
+                            on::RopeForward(queue, *rope, writes[0], none, angles, writes[0], none);
                           }
                           if (writes.size() > 1) {
                             on::CopyValues(queue, heads, projected, writes[1]);
@@ -73,12 +75,13 @@ class LatentBinder : RowOperands {
     const kernels::LatentHeads heads = Heads();
     const DType dtype = keys.type.dtype;
     const std::optional<kernels::Rope> rope = Rotation(1, heads.shared);
+    const ConstTensor angles = rope ? Angles(*rope) : ConstTensor{};
     return {{{dtype, heads.projected_elements()}, {dtype, heads.common_elements()}},
             [=](Writes writes, const Queue& queue) {
               on::SplitKeyGradients(queue, heads, keys, values, writes[0], writes[1]);
               if (rope) {
                 const kernels::Tensor none{{dtype, 0}, nullptr};
-                on::RopeBackward(queue, *rope, writes[1], none, {}, writes[1], none);
+                on::RopeBackward(queue, *rope, writes[1], none, angles, writes[1], none);
               }
             }};
   }

@@ -13,7 +13,6 @@
 #include "kernels/glu_cuda.h"
 #include "kernels/norm_cuda.h"
 #include "kernels/pointwise_cuda.h"
-#include "kernels/rope_cuda.h"
 #include "profiler/execute/row_operands.h"
 
 namespace tidemark {
@@ -35,28 +34,7 @@ class RowBinder : RowOperands {
 
   Result<Operation> operator()(const Norm& op) const { return op.backward ? NormBackward(op) : NormForward(op); }
 
-  Result<Operation> operator()(const Rope& op) const {
-    kernels::Rope rope{.shape = shape_, .places = c_.share.places()};
-    if (row_.writes.size() == 1) {  // queries or keys alone: heads of which none are keys'
-      const ConstTensor from = c_.Read(0);
-      if (decoder_.IsLatent()) {  // of queries the last part of each head, of keys what all heads share
-        rope.turned = decoder_.latent.rope_head_size;
-        rope.shape.head_size = row_.name.starts_with("rope.k.") ? rope.turned : shape_.head_size;
-      }
-      rope.shape.heads = from.type.elements / (shape_.tokens() * rope.shape.head_size);
-      rope.shape.kv_heads = 0;
-      const kernels::RopeTypes types = RopeOutputs(rope, from.type.dtype);
-      return Operation{{types.q}, [=, backward = op.backward](Writes writes, const Queue& queue) {
-                         (backward ? on::RopeBackward : on::RopeForward)(queue, rope, from, {types.k, nullptr}, {},
-                                                                         writes[0], {types.k, nullptr});
-                       }};
-    }
-    const ConstTensor q = c_.Read(0), k = c_.Read(tensors() > 1 ? 1 : 0);
-    const kernels::RopeTypes types = RopeOutputs(rope, q.type.dtype);
-    return Operation{{types.q, types.k}, [=, backward = op.backward](Writes writes, const Queue& queue) {
-                       (backward ? on::RopeBackward : on::RopeForward)(queue, rope, q, k, {}, writes[0], writes[1]);
-                     }};
-  }
+  Result<Operation> operator()(const Rope& op) const { return BindRotation(*this, op.backward); }
 
   Result<Operation> operator()(const Attention& op) const {
     const kernels::Attention attention{.shape = shape_, .sight = SightOf(op)};
@@ -130,6 +108,9 @@ class RowBinder : RowOperands {
     }
     if (name.ends_with("_bias.forward") || name.ends_with("_bias.gradient")) {
       return BindBias(*this, name.ends_with(".forward"));
+    }
+    if (name.starts_with("rotary_rows.")) {
+      return BindRotaryRows(*this);
     }
     if (name.starts_with("positions.")) {
       return Positions(name.ends_with(".forward"));

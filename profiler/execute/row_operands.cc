@@ -7,7 +7,9 @@
 #include <string_view>
 #include <utility>
 
+#include "base/check.h"
 #include "models/job/validate.h"
+#include "profiler/execute/rotary.h"
 
 namespace tidemark {
 namespace {
@@ -79,6 +81,28 @@ std::vector<kernels::ConstTensor> RowOperands::Reads(std::size_t begin) const {
     reads.push_back(c_.Read(i));
   }
   return reads;
+}
+
+kernels::Rope RowOperands::MakeRope() const {
+  using AnglesFrom = kernels::Rope::AnglesFrom;
+  kernels::Rope rope{.shape = shape_, .places = c_.share.places()};
+  if (decoder_.rotary_table != Decoder::RotaryTable::none) {
+    rope.angles_from = row_.constants.empty() ? AnglesFrom::rows : AnglesFrom::table;
+    rope.layout = LayersTable(c_.job, decoder_).layout;
+  }
+  return rope;
+}
+
+kernels::ConstTensor RowOperands::Angles(const kernels::Rope& rope) const {
+  switch (rope.angles_from) {
+    case kernels::Rope::AnglesFrom::computed:
+      return {};
+    case kernels::Rope::AnglesFrom::rows:
+      return c_.Read(tensors() - 1);
+    case kernels::Rope::AnglesFrom::table:
+      return c_.Read(tensors() + weights_.size());
+  }
+  TIDEMARK_CHECK(false && "angles from elsewhere");
 }
 
 bool RowOperands::RoutesWide() const {

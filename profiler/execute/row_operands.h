@@ -8,12 +8,14 @@
 #include <vector>
 
 #include "kernels/heads.h"
+#include "kernels/rope.h"
 #include "models/network/block.h"
 #include "profiler/execute/operation.h"
 
 namespace tidemark {
 
-/// Operands of one row of the network's tables: first its tensors, then its weights, then gradients that it adds to.
+/// Operands of one row of the network's tables: first its tensors, then its weights, constants of its block, and then
+/// gradients that it adds to.
 /// Each family of operators binds its rows in a class of its own on top of this.
 class RowOperands {
  public:
@@ -39,6 +41,11 @@ class RowOperands {
   /// Tensors from number `begin` on.
   std::vector<ConstTensor> Reads(std::size_t begin) const;
 
+  /// A rotation of this rank's heads, and the cosines and sines that it reads: none, its last tensor, which has rows of
+  /// the tokens, or its block's table.
+  kernels::Rope MakeRope() const;
+  ConstTensor Angles(const kernels::Rope& rope) const;
+
   static std::int64_t Elements(const std::vector<ConstTensor>& parts);
   /// Whether a router's logits and weights are wider than activations, so that products of both go through tensors of
   /// their own.
@@ -60,6 +67,9 @@ std::optional<Result<Operation>> BindLossInChunks(const RowOperands& operands);
 /// What a ring has beside its steps of attention (models/network/ring_attention.h); nothing: the operation is no part
 /// of it.
 std::optional<Result<Operation>> BindRingAttention(const RowOperands& operands);
+/// Rotations of queries and keys, and the angles of a microbatch's tokens (models/network/rotary_angles.h).
+Operation BindRotation(const RowOperands& operands, bool backward);
+Operation BindRotaryRows(const RowOperands& operands);
 /// What multi-latent attention has beside linear layers, norms and attention (models/network/latent_projections.h);
 /// nothing: the operation is no part of it.
 std::optional<Result<Operation>> BindLatentHeads(const RowOperands& operands);

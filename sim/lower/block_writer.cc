@@ -126,6 +126,17 @@ void BlockWriter::DeclareTensors(std::size_t number) {
     }
     tables.tensors.push_back(id);
   }
+  for (const Constant& constant : block.constants) {
+    tables.constants.push_back(role_.builder.AddBuffer({block.name + "." + constant.name,
+                                                        Category::input,
+                                                        constant.dtype,
+                                                        constant.elements,
+                                                        {run.count, 1},
+                                                        role_.compute,
+                                                        Place::device,
+                                                        true,
+                                                        true}));
+  }
   runs_.push_back(std::move(tables));
 }
 
@@ -325,6 +336,10 @@ void BlockWriter::Act(const Walked& walked, NameId name, const Calculate& action
   for (const ParameterId parameter : action.parameters) {
     reads.push_back(data_parallel_.Weight(
         block.parameters[parameter.index].tied ? kTiedTo : ParameterAt{walked.position, parameter.index}));
+  }
+  for (const ConstantId constant : action.constants) {
+    const std::vector<BufferId>& constants = runs_[role_.stage.RunOf(walked.position)].constants;
+    reads.push_back({constants[constant.index], {role_.At(walked.position), Index{}}});
   }
   std::vector<BufferRef> writes = walked.Refs(action.writes);
   Operator op = action.op;

@@ -77,8 +77,9 @@ class BlockWriter {
     bool reads_output_gradient = false;
   };
   struct RunTables {
-    std::vector<BufferId> tensors;  ///< of all of the run's blocks; invalid for boundaries
-    BlockTables usual, turn;        ///< turn: of the blocks that Stage::turns sets apart, where there are any
+    std::vector<BufferId> tensors;    ///< of all of the run's blocks; invalid for boundaries
+    std::vector<BufferId> constants;  ///< the same, of each block one
+    BlockTables usual, turn;          ///< turn: of the blocks that Stage::turns sets apart, where there are any
   };
 
   void DeclareTensors(std::size_t run);

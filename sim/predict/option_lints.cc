@@ -77,7 +77,8 @@ class IdleOptions {
     const auto rotates = [&](const Decoder& d) {
       return d.rope && (d.IsLatent() || !(d.qkv_views && axes_.packing.qkv));
     };
-    if (!axes_.buffers.fused_rope && !Any(rotates)) {
+    const auto reads_table = [](const Decoder& d) { return d.rotary_table != Decoder::RotaryTable::none; };
+    if (!axes_.buffers.fused_rope && !Any(rotates) && !Any(reads_table)) {
       Add("buffers.fused_rope changes nothing: no queries are rotated that are tensors of their own",
           "leave buffers.fused_rope out");
     }

@@ -81,7 +81,7 @@ class RoleShardings {
   std::string Of(const Buffer& buffer) const {
     const bool wire = buffer.category == Category::bucket;
     if (!wire && !HasWhole(buffer.category)) {
-      return "own";
+      return buffer.category == Category::input && buffer.resident ? "whole" : "own";  // Block::constants, or a batch
     }
     const Whole* named = NamedBy(buffer);
     if (wire && named == nullptr) {

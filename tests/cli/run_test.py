@@ -130,6 +130,22 @@ class Run(ExecutedJob):
             self.assert_numbers(f"strategy={strategy}", "layout.tp=2", f"layout.sp={sp}")
         self.assert_executed("strategy=megatron", "layout.tp=2", "layout.sp=false", "network.qk_norm=true")  # of its own heads
 
+    def test_rotations_read_the_table_that_their_layer_has(self):
+        """Of every layer one, whole on each rank; rows of it for each token, or the table itself where rotation is fused."""
+        apart, latent = "buffers.fused_rope=false", (
+            "network.kv_heads=4", "network.head_size=16", "network.latent_attention.kv_lora_rank=24",
+            "network.latent_attention.rope_head_size=6", "network.latent_attention.value_head_size=8")
+        for changes in (("network.rotary_table=pairs", apart), ("network.rotary_table=elements", apart, "packing.qkv=separate"),
+                        ("network.rotary_table=elements", "strategy=fsdp2-scatter-each", apart, "recompute.policy=per_op"),
+                        ("network.rotary_table=pairs", "strategy=megatron", "layout.cp=2", "layout.dp=1", apart),
+                        ("network.rotary_table=pairs", "strategy=megatron", "layout.pp=2", "layout.dp=1", "recompute.policy=full"),
+                        ("network.rotary_table=pairs", "strategy=megatron", "layout.pp=2", "layout.dp=1", "schedule=zb-h1", apart),
+                        ("network.rotary_table=elements", "strategy=megatron", "layout.tp=2", "layout.sp=true", "layout.dp=1", apart),
+                        ("network.rotary_table=pairs", apart, *latent), ("network.rotary_table=elements", *latent),
+                        ("network.rotary_table=pairs", apart, *latent, "recompute.policy=selective", "recompute.latent_heads=true"),
+                        ("network.rotary_table=elements", "network.qkv_views=true")):
+            self.assert_executed(*changes, steps=1)
+
     def test_updates_in_the_backward_pass_leave_its_gradients_alone(self):
         for changes in ((), ("recompute.policy=full",), ("layout.tp=2",), ("loss=chunked",)):
             within = ("strategy=ddp-last", "layout.dp=1", "accumulation_steps=1", "network.tied_embeddings=false",

@@ -102,7 +102,7 @@ OPEN = ("network=llama-3-8b", "sequence_length=4096", "layout.dp=8", "micro_batc
 SAID = {"accelerate-fsdp2.yaml": OPEN, "deepspeed-zero2.json": OPEN[:3], "deepspeed-zero3-auto.json": OPEN,
         "axolotl-full.yaml": OPEN[2:3], "llama-factory-full-sft.yaml": OPEN[2:3], "torchtitan-saved-llama3-8b.json": OPEN[2:3],
         "torchtitan-saved-deepseek-v3-16b.json": OPEN[2:3], "torchtitan-saved-deepseek-v3-671b-5-layers.json": OPEN[2:3],
-        "torchtitan-saved-qwen3-30b-a3b.json": OPEN[2:3], "transformers-sft.yaml": OPEN[2:3]}
+        "torchtitan-saved-qwen3-0.6b.json": OPEN[2:3], "torchtitan-saved-qwen3-30b-a3b.json": OPEN[2:3], "transformers-sft.yaml": OPEN[2:3]}
 
 
 def samples():

@@ -34,6 +34,7 @@ TEST(ConfigTorchtitanExperts, AreReadFromTheirModules) {
   EXPECT_EQ(TextOf(settings, "network.experts.router_fp32"), "true");
   EXPECT_EQ(TextOf(settings, "network.ffn"), "(nothing)");
   EXPECT_EQ(TextOf(settings, "network.qk_norm"), "true");
+  EXPECT_EQ(TextOf(settings, "network.rotary_table"), "elements");
   EXPECT_EQ(TextOf(settings, "recompute.policy"), "full");
 }
 

@@ -30,6 +30,7 @@ TEST(ConfigTorchtitanSaved, ReadsTheNetworkFromItsModules) {
   const Settings settings = MustRead(kFormat, SampleText(kSample), kEight);
   EXPECT_EQ(TextOf(settings, "network.name"), "llama3 8B");
   EXPECT_EQ(TextOf(settings, "network.layers"), "32");
+  EXPECT_EQ(TextOf(settings, "network.rotary_table"), "pairs");
   EXPECT_EQ(TextOf(settings, "network.hidden"), "4096");
   EXPECT_EQ(TextOf(settings, "network.ffn"), "14336");
   EXPECT_EQ(TextOf(settings, "network.heads"), "32");

@@ -122,6 +122,7 @@ class JobGenerator {
     }
     decoder.qkv_views = dice_.OneIn(4);
     decoder.qk_norm = !decoder.qkv_views && norm_dice_.OneIn(4);
+    decoder.rotary_table = static_cast<Decoder::RotaryTable>(decoder.rope ? norm_dice_.Roll(3) : 0);
     return decoder;
   }
 

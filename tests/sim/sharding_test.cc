@@ -131,6 +131,20 @@ TEST(Sharding, ofWeightsThatStayIsThatOfEachStrategy) {
   }
 }
 
+// A layer's table is no part of its weights, whatever becomes of these; a microbatch's tokens are a rank's own.
+TEST(Sharding, ofTablesOfLayersIsNone) {
+  for (const char* strategy : {"ddp-last", "fsdp2-scatter-each", "megatron", "deepspeed-zero3"}) {
+    for (const std::int64_t tp : {1, 2}) {
+      Job job = JobOf(strategy, 2);
+      job.layout.tp = tp;
+      std::get<Decoder>(job.network.shape).rotary_table = Decoder::RotaryTable::elements;
+      const Shardings inputs = ShardingsIn(job, StepKind::steady, {Category::input});
+      EXPECT_EQ(inputs.at("layer.rotary_table"), "whole") << strategy;
+      EXPECT_EQ(inputs.at("embedding.ids"), "own") << strategy;
+    }
+  }
+}
+
 TEST(Sharding, ofGradientsTellsWhatIsScatteredFromWhatWaits) {
   const Shardings defer = ShardingsIn(JobOf("fsdp2-defer", 4), StepKind::steady, kState);
   EXPECT_EQ(defer.at("accumulated gradient of layer.wq"), "whole");
