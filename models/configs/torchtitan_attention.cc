@@ -29,6 +29,19 @@ constexpr std::string_view kOfLatent[] = {"n_heads",
                                           "rope",
                                           "mscale"};
 constexpr std::string_view kOfProjections[] = {"head_dim", "n_heads", "n_kv_heads", "wqkv", "wq", "wkv"};
+constexpr std::string_view kOfRotation[] = {"dim",
+                                            "max_context_length",
+                                            "theta",
+                                            "scaling",
+                                            "scaling_factor",
+                                            "low_freq_factor",
+                                            "high_freq_factor",
+                                            "original_max_position_embeddings",
+                                            "rope_factor",
+                                            "beta_fast",
+                                            "beta_slow",
+                                            "original_seq_len",
+                                            "truncate"};
 constexpr std::string_view kOfKernel[] = {"block_size", "kernel_options", "window_size"};
 
 Status ReadProjections(const TorchtitanModule& attention, std::int64_t hidden, SavedAttention& saved) {
@@ -104,7 +117,7 @@ Result<SavedAttention> ReadSavedAttention(const TorchtitanModule& layer, std::in
   if (!attention.Has("rope")) {
     return attention.Refuse("rope", "expected a rotation of queries and keys, found nothing");
   }
-  const TorchtitanModule rope{*attention.value().Find("rope"), attention.PathOf("rope")};
+  TIDEMARK_ASSIGN(const TorchtitanModule rope, attention.At("rope", kOfRotation));
   TIDEMARK_TRY(rope.CheckWhole("dim", is_latent ? saved.latent.rope_head_size : saved.head_size));
   TIDEMARK_ASSIGN(const TorchtitanModule kernel, attention.At("inner_attention", kOfKernel));
   const ConfigValue* window = kernel.value().Find("window_size");

@@ -129,7 +129,6 @@ Status ReadTorchtitanNetwork(const ConfigValue& spec, Settings& settings) {
       {"network.vocabulary", std::to_string(vocabulary)},
       {"network.qk_norm", truth(attention.qk_norm)},
       {"network.qkv_bias", truth(attention.bias)},
-      {"network.rotary_table", TableFormOf(word("name"))},
       {"network.tied_embeddings", truth(tied)},
   };
   if (const auto& [kv_rank, q_rank, rope, value] = attention.latent; kv_rank > 0) {
@@ -156,6 +155,8 @@ Status ReadTorchtitanNetwork(const ConfigValue& spec, Settings& settings) {
   for (const auto& [key, text] : said) {
     settings[key] = Retold(model.value(), text);
   }
+  const ConfigValue* name = spec.Find("name");
+  settings["network.rotary_table"] = Retold(name == nullptr ? spec : *name, TableFormOf(word("name")));
   return Done{};
 }
 

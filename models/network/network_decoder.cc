@@ -54,12 +54,12 @@ Status CheckBounds(const Decoder& d) {
   }
   if (d.rotary_table != Decoder::RotaryTable::none && !d.rope) {
     return BadInput("a rotary_table is of no use where nothing is rotated",
-                    "set network.rope to true, or leave network.rotary_table out");
+                    "set network.rope to true, or network.rotary_table to none");
   }
-  if (d.rotary_table != Decoder::RotaryTable::none && d.head_size % 2 != 0) {
+  if (d.rotary_table != Decoder::RotaryTable::none && !d.IsLatent() && d.head_size % 2 != 0) {
     return BadInput(
         fmt::format("expected head_size to be even, found {}: a rotary_table has rows of pairs", d.head_size),
-        "change network.head_size, or leave network.rotary_table out");
+        "change network.head_size, or set network.rotary_table to none");
   }
   if (d.qk_norm && d.qkv_views) {
     return BadInput("norms of queries and keys that are views of the packed projection are not modelled yet",

@@ -46,7 +46,7 @@ std::string_view NounOf(Category category) {
     case Category::workspace:
       return "scratch memory";
     case Category::input:
-      return "inputs";
+      return "inputs (token ids, labels, and tables that layers have)";
     case Category::unknown:
       break;
   }

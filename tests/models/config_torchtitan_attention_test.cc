@@ -66,6 +66,7 @@ TEST(ConfigTorchtitanAttention, SizesThatContradictEachOtherAreRefused) {
   EXPECT_THAT(Refusal("\"q_lora_rank\": 1536", "\"q_lora_rank\": 0", kLarge), HasSubstr("attention.wq"));
   EXPECT_THAT(Refusal("\"wq\": null", "\"wq\": {}", kLarge), HasSubstr("attention.wq: stands beside q_lora_rank"));
   EXPECT_THAT(Refusal("\"dim\": 64", "\"dim\": 32"), HasSubstr("attention.rope.dim: expected 64"));
+  EXPECT_THAT(Refusal("\"dim\": 64", "\"backend\": \"x\", \"dim\": 64"), HasSubstr("attention.rope.backend"));
 }
 
 /// Five layers of V3, one line each in the sample, with others in their place.

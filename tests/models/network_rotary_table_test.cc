@@ -128,6 +128,10 @@ TEST(NetworkRotaryTable, NeedsARotationOfPairs) {
   std::get<Decoder>(network.shape).rope = true;
   std::get<Decoder>(network.shape).head_size = 63;
   EXPECT_THAT(Refusal(network, Apart()), HasSubstr("head_size"));
+  auto& decoder = std::get<Decoder>(network.shape);
+  decoder.kv_heads = decoder.heads;
+  decoder.latent = {.kv_lora_rank = 128, .q_lora_rank = 0, .rope_head_size = 32, .value_head_size = 32};
+  EXPECT_EQ(BytesOf(Build(network, Apart()).at(1).block.constants.at(0)), 2'048 * 128);  // 32 of 63
 }
 
 }  // namespace
