@@ -264,6 +264,17 @@ class Linter {
                       megatrons ? "Megatron-LM" : "torchtitan", job_.strategy),
           ExpertsHint(*experts));
     }
+    if (const auto* d = std::get_if<Decoder>(&job_.network.shape);
+        d != nullptr && d->tied_embeddings && d->rotary_table != Decoder::RotaryTable::none &&
+        strategy_.defaults.experts == Experts::Layer::torchtitan) {
+      const std::int64_t table = d->vocabulary * d->hidden / job_.layout.tp;
+      const std::int64_t shard = table / (job_.layout.GradientRanks() / axes_.shard.replicas);
+      Add("tied-embedding-gathered-twice", "note",
+          fmt::format("under torchtitan's spmd_types each use of the tied embedding is a parameter to FSDP2: {} for a "
+                      "second gathered copy and {} for a second shard of its gradient are not in these numbers",
+                      Text(SizeOf(PartitionOf(job_).compute) * table), Text(SizeOf(axes_.precision.reduce) * shard)),
+          "with spmd_backend partial_dtensor torchtitan gathers one copy, as priced");
+    }
     const std::int64_t bucket = strategy_.fixed_bucket == nullptr ? 0 : strategy_.fixed_bucket(job_);
     if (const std::int64_t parameters = RankParameters(job_); bucket > parameters) {
       Add("bucket-larger-than-model", "note",

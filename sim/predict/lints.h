@@ -26,6 +26,7 @@ namespace tidemark {
 ///   retained-graphs           one backward pass for all microbatches
 ///   loaded-mask               64 MiB or more of an attention mask that no kernel reads
 ///   experts-of-another-system layers have experts as another system than the strategy's computes them
+///   tied-embedding-gathered-twice  torchtitan, whose rotary tables layers have, may gather a tied embedding twice
 ///   ring-of-another-system    sequences are shared as Megatron-LM shares them, which the strategy's system does not
 ///   bucket-larger-than-model  a gradient bucket of fixed size, larger than all gradients
 ///   gather-without-effect     buffers.tp_gather is set where nothing is gathered

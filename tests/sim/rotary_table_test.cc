@@ -101,5 +101,26 @@ TEST(RotaryTable, IsSomethingThatFusedRotationChanges) {
   EXPECT_THAT(LintJob(Books::Without(job)), is_named);
 }
 
+// torchtitan's Qwen3 0.6B (tests/cli/torchtitan_rehearsed.json): 151,936 x 1,024 numbers in bf16, and an eighth in
+// fp32.
+TEST(RotaryTable, BesideATiedEmbeddingIsTorchtitans) {
+  using ::testing::AllOf;
+  using ::testing::Contains;
+  using ::testing::Field;
+  using ::testing::HasSubstr;
+  const auto is_named = Contains(AllOf(Field(&Lint::id, "tied-embedding-gathered-twice"),
+                                       Field(&Lint::message, AllOf(HasSubstr("297 MiB"), HasSubstr("74.2 MiB")))));
+  Job job = WithTable("fsdp2-scatter-each");
+  auto& decoder = std::get<Decoder>(job.network.shape);
+  decoder.vocabulary = 151'936;
+  job.layout.dp = 8;
+  EXPECT_THAT(LintJob(job), Not(is_named));
+  decoder.tied_embeddings = true;
+  EXPECT_THAT(LintJob(job), is_named);
+  EXPECT_THAT(LintJob(Books::Without(job)), Not(is_named));
+  job.strategy = "ddp-last";
+  EXPECT_THAT(LintJob(job), Not(is_named));
+}
+
 }  // namespace
 }  // namespace tidemark::rotary_table_test
