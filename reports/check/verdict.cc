@@ -3,9 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <set>
 
+#include "models/job/read.h"
 #include "models/machine/device_bytes.h"
 #include "reports/summarise/job_differences.h"
 #include "reports/summarise/trace_report.h"
@@ -63,9 +65,15 @@ std::string HardwareDifference(const std::map<std::string, std::string>& before,
   return fmt::format("{}", fmt::join(differences, ", "));
 }
 
-/// How the steps are chosen is not the job's, but moves the peak as well.
+/// A key that the program which made the baseline did not know, and that stands at its default, is no difference. How
+/// the steps are chosen is not the job's, but moves the peak as well.
 std::vector<JobDifference> DifferencesOf(const ObservedPeak& before, const ObservedPeak& now) {
   std::vector<JobDifference> differences = CompareJobs({before.job, now.job});
+  const std::vector<JobDifference> chosen = CompareJobs({JobYaml(Job()), now.job});
+  std::erase_if(differences, [&](const JobDifference& difference) {
+    return difference.values.front() == "-" &&
+           std::ranges::find(chosen, difference.key, &JobDifference::key) == chosen.end();
+  });
   if (before.steps != now.steps) {
     const auto text = [](std::int64_t steps) {
       return steps == 0 ? "a steady one" : fmt::format("the first {}", steps);

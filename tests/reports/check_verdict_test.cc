@@ -119,6 +119,18 @@ TEST(Verdict, ofAJobThatDiffersIsTheSameAndListsTheKeys) {
   EXPECT_EQ(JudgeAgainst(Gathers(50), now).job_changed.back().key, "steps");
 }
 
+// A baseline of an older version lacks keys that came since.
+TEST(Verdict, ofAKeyThatIsNewAndStandsAtItsDefaultIsNoDifference) {
+  ObservedPeak now = Gathers(50);
+  now.job = R"({"layout": {"tp": 4, "cp": 1}, "network": {"rotary_table": "none"}})";
+  EXPECT_TRUE(JudgeAgainst(Gathers(50), now).job_changed.empty());
+  now.job = R"({"layout": {"tp": 4}, "network": {"rotary_table": "pairs"}})";
+  const CheckedScenario chosen = JudgeAgainst(Gathers(50), now);
+  ASSERT_EQ(chosen.job_changed.size(), 1U);
+  EXPECT_EQ(chosen.job_changed[0].key, "network.rotary_table");
+  EXPECT_THAT(chosen.job_changed[0].values, testing::ElementsAre("-", "pairs"));
+}
+
 TEST(Verdict, isOverBudgetByWhatADeviceHasToHave) {
   ObservedPeak now = Gathers(50);
   now.device = Bytes(500);  // tensors, context, libraries
