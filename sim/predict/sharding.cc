@@ -45,6 +45,9 @@ bool EndsInWord(std::string_view name, std::string_view word) {
   return name.ends_with(word) && (name.size() == word.size() || name[name.size() - word.size() - 1] == ' ');
 }
 
+/// "layer.wq" of "gradient of layer.wq".
+std::string LastWord(const std::string& name) { return name.substr(name.rfind(' ') + 1); }
+
 /// "bucket 3 of" and "bucket 12 of" are alike.
 std::string WithoutNumbers(std::string_view text) {
   std::string out;
@@ -81,7 +84,7 @@ class RoleShardings {
   std::string Of(const Buffer& buffer) const {
     const bool wire = buffer.category == Category::bucket;
     if (!wire && !HasWhole(buffer.category)) {
-      return buffer.category == Category::input && buffer.resident ? "whole" : "own";  // Block::constants, or a batch
+      return constants_.contains(LastWord(buffer.name)) ? "whole" : "own";
     }
     const Whole* named = NamedBy(buffer);
     if (wire && named == nullptr) {
@@ -161,12 +164,15 @@ class RoleShardings {
       alone.Add(parameter, 1);
       parameters_[run.block().name + "." + parameter.name] = alone;
     }
+    for (const Constant& constant : run.block().constants) {
+      constants_.insert(run.block().name + "." + constant.name);
+    }
     blocks_[run.block().name] = block;
   }
 
   /// The last word of a name tells what it belongs to; nullptr: it does not.
   const Whole* NamedBy(const Buffer& buffer) const {
-    const std::string word = buffer.name.substr(buffer.name.rfind(' ') + 1);
+    const std::string word = LastWord(buffer.name);
     if (const auto parameter = parameters_.find(word); parameter != parameters_.end()) {
       return &parameter->second;
     }
@@ -174,9 +180,7 @@ class RoleShardings {
     return block == blocks_.end() ? nullptr : &block->second;
   }
 
-  bool NamesParameter(const Buffer& buffer) const {
-    return parameters_.contains(buffer.name.substr(buffer.name.rfind(' ') + 1));
-  }
+  bool NamesParameter(const Buffer& buffer) const { return parameters_.contains(LastWord(buffer.name)); }
 
   GroupKey GroupOf(const Buffer& buffer) const {
     std::string_view what = buffer.name;
@@ -307,6 +311,7 @@ class RoleShardings {
   const Job& job_;
   const Program& program_;
   std::map<std::string, Whole> blocks_, parameters_;  ///< by name
+  std::set<std::string> constants_;                   ///< which nobody divides
   Whole all_;
   std::int64_t shards_ = 1, replicas_ = 1;
   std::map<GroupKey, std::vector<const Buffer*>> groups_;
