@@ -18,7 +18,7 @@
 #include "profiler/execute/messages.h"
 #include "profiler/execute/operation.h"
 #include "profiler/execute/rank_groups.h"
-#include "profiler/execute/rotary.h"
+#include "profiler/execute/rotary_tables.h"
 #include "sim/program/layers.h"
 #include "sim/program/slices.h"
 #include "sim/program/stages.h"

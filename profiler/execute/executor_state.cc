@@ -14,7 +14,7 @@
 #include "profiler/capture/heap.h"
 #include "profiler/execute/contents.h"
 #include "profiler/execute/executor.h"
-#include "profiler/execute/rotary.h"
+#include "profiler/execute/rotary_tables.h"
 #include "sim/program/residents.h"
 #include "sim/program/stages.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/rope_cuda.h"
 #include "kernels/rotary_table_cuda.h"
-#include "profiler/execute/rotary.h"
+#include "profiler/execute/rotary_tables.h"
 #include "profiler/execute/row_operands.h"
 
 namespace tidemark {

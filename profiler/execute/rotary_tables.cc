@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "profiler/execute/rotary.h"
+#include "profiler/execute/rotary_tables.h"
 
 #include <algorithm>
 #include <string_view>

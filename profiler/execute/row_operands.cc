@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 #include "models/job/validate.h"
-#include "profiler/execute/rotary.h"
+#include "profiler/execute/rotary_tables.h"
 
 namespace tidemark {
 namespace {
