@@ -284,8 +284,8 @@ Result<Settings> Read(const ConfigValue& root, const Settings& given) {
 ConfigFormat ConfigTorchtitanSaved() {
   return {"torchtitan-saved",
           "what torchtitan saves of its config (JSON, debug.save_config_file, since February 2026): Llama 3, Qwen3, "
-          "DeepSeek V3; "
-          "layout.dp comes from --set where ranks are not counted, and it names no machine: h100-sxm-80gb is assumed",
+          "DeepSeek V3; layout.dp comes from --set where ranks are not counted, and it names no machine: h100-sxm-80gb "
+          "is assumed",
           &Recognises, &Read};
 }
 

@@ -264,6 +264,7 @@ class Linter {
                       megatrons ? "Megatron-LM" : "torchtitan", job_.strategy),
           ExpertsHint(*experts));
     }
+    // torchtitan's networks have such tables, and FSDP2's strategies its experts.
     if (const auto* d = std::get_if<Decoder>(&job_.network.shape);
         d != nullptr && d->tied_embeddings && d->rotary_table != Decoder::RotaryTable::none &&
         strategy_.defaults.experts == Experts::Layer::torchtitan) {

@@ -18,12 +18,10 @@ namespace {
 
 constexpr std::int64_t kTable = 2'048 * 256, kRows = 4'096 * 256;
 
-Job WithTable(const std::string& strategy, bool is_there = true) {
+Job WithTable(const std::string& strategy) {
   Job job = OracleJob(strategy, 2);
   job.axes.buffers.fused_rope = false;
-  if (is_there) {
-    std::get<Decoder>(job.network.shape).rotary_table = Decoder::RotaryTable::pairs;
-  }
+  std::get<Decoder>(job.network.shape).rotary_table = Decoder::RotaryTable::pairs;
   return job;
 }
 
