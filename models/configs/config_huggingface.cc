@@ -14,10 +14,12 @@
 #include <vector>
 
 #include "models/configs/config.h"
+#include "models/configs/huggingface_decoder.h"
 #include "models/configs/huggingface_deepseek.h"
 #include "models/configs/huggingface_experts.h"
 #include "models/configs/huggingface_gpt.h"
 #include "models/configs/huggingface_keys.h"
+#include "models/configs/huggingface_norms.h"
 
 namespace tidemark {
 namespace {
@@ -60,53 +62,31 @@ void RequireLanguageModel(Keys& keys) {
 // from release 4.40 on, or since there is the type). `tie_word_embeddings` defaults to the base class's true where a
 // class does not set it.
 
-/// What the classes differ in of the keys that most of them have.
-struct Defaults {
-  std::int64_t hidden = 4096, ffn, layers = 32, heads = 32;
-  std::int64_t kv_heads = 0;  ///< 0: as many as heads
-  std::int64_t vocabulary;
-  bool null_kv_heads = false;  ///< null is taken, for as many as heads
-};
-
-Decoder ReadDecoder(Keys& keys, const Defaults& defaults) {
-  constexpr const char* kKvHeads = "num_key_value_heads";
-  Decoder d;
-  d.hidden = keys.Whole("hidden_size", defaults.hidden);
-  d.ffn = keys.Whole("intermediate_size", defaults.ffn);
-  d.layers = keys.Whole("num_hidden_layers", defaults.layers);
-  d.heads = keys.Whole("num_attention_heads", defaults.heads);
-  const std::int64_t kv_heads = defaults.kv_heads == 0 ? d.heads : defaults.kv_heads;
-  d.kv_heads = defaults.null_kv_heads ? keys.WholeOrNull(kKvHeads, kv_heads, d.heads) : keys.Whole(kKvHeads, kv_heads);
-  d.vocabulary = keys.Whole("vocab_size", defaults.vocabulary);
-  d.tied_embeddings = keys.Truth("tie_word_embeddings", false);
-  d.attention_dropout = keys.Fraction("attention_dropout", 0.0);
-  return d;
-}
-
-/// head_dim may differ from this, and must be given where it does not divide.
-std::int64_t EvenHeadSize(const Decoder& d) { return d.hidden / d.heads; }
-
-void SetHeadSize(Keys& keys, Decoder& d, std::int64_t head_size) {
-  d.head_size = head_size;
-  keys.Require(d.head_size > 0, "num_attention_heads",
-               fmt::format("expected at most hidden_size ({}) heads, found {}", d.hidden, d.heads));
-}
-
-void ReadHeadSize(Keys& keys, Decoder& d) { SetHeadSize(keys, d, keys.Whole("head_dim", EvenHeadSize(d))); }
-
-/// Of the classes that have the key, where null is the default; others only look for it.
-void ReadHeadSizeOrNull(Keys& keys, Decoder& d) {
-  SetHeadSize(keys, d, keys.WholeOrNull("head_dim", EvenHeadSize(d), EvenHeadSize(d)));
-}
-
-Decoder ReadLlama(Keys& keys) {
-  Decoder d = ReadDecoder(keys, {.ffn = 11008, .vocabulary = 32000, .null_kv_heads = true});
-  ReadHeadSizeOrNull(keys, d);
+void RequireEqualBiases(Keys& keys, Decoder& d) {
   d.qkv_bias = keys.Truth("attention_bias", false);
   d.linear_bias = keys.Truth("mlp_bias", false);
   keys.Require(d.qkv_bias == d.linear_bias, "attention_bias",
                fmt::format("expected attention_bias ({}) and mlp_bias ({}) to be equal", d.qkv_bias, d.linear_bias),
                "a network with only one of them cannot be represented");
+}
+
+Decoder ReadGemma(Keys& keys) {
+  Decoder d = ReadDecoder(keys, {.hidden = 3072,
+                                 .ffn = 24576,
+                                 .layers = 28,
+                                 .heads = 16,
+                                 .kv_heads = 16,
+                                 .vocabulary = 256000,
+                                 .tied_embeddings = true});
+  d.head_size = keys.Whole("head_dim", 256);
+  RequireNoAttentionBias(keys);
+  return d;
+}
+
+Decoder ReadLlama(Keys& keys) {
+  Decoder d = ReadDecoder(keys, {.ffn = 11008, .vocabulary = 32000, .null_kv_heads = true});
+  ReadHeadSizeOrNull(keys, d);
+  RequireEqualBiases(keys, d);
   return d;
 }
 
@@ -127,6 +107,21 @@ Decoder ReadPhi3(Keys& keys) {
   return d;
 }
 
+/// One layer of four does not rotate queries and keys (no_rope_layers); all are priced as if they did.
+Decoder ReadSmolLm3(Keys& keys) {
+  Decoder d = ReadDecoder(keys, {.hidden = 2048,
+                                 .ffn = 11008,
+                                 .layers = 36,
+                                 .heads = 16,
+                                 .kv_heads = 4,
+                                 .vocabulary = 128256,
+                                 .null_kv_heads = true,
+                                 .tied_embeddings = true});
+  ReadHeadSize(keys, d);
+  RequireEqualBiases(keys, d);
+  return d;
+}
+
 Decoder ReadQwen2(Keys& keys) {
   Decoder d = ReadDecoder(keys, {.ffn = 22016, .kv_heads = 32, .vocabulary = 151936, .null_kv_heads = true});
   ReadHeadSize(keys, d);
@@ -134,11 +129,9 @@ Decoder ReadQwen2(Keys& keys) {
   return d;
 }
 
-/// attention_bias is of all four projections of attention, and of none of the feed-forward part's.
 void ReadQwen3Attention(Keys& keys, Decoder& d) {
   d.qk_norm = true;
-  keys.Require(!keys.Truth("attention_bias", false), "attention_bias", "expected false",
-               "a network with biases in the attention part only cannot be represented");
+  RequireNoAttentionBias(keys);
 }
 
 Decoder ReadQwen3(Keys& keys) {
@@ -213,6 +206,10 @@ struct ModelType {
 constexpr ModelType kModelTypes[] = {
     {"deepseek_v2", &ReadDeepseekV2, true},
     {"deepseek_v3", &ReadDeepseekV3, true},
+    {"exaone4", &ReadExaone4},
+    {"gemma", &ReadGemma},
+    {"gemma3_text", &ReadGemma3Text},
+    {"glm4", &ReadGlm4},
     {"glm4_moe", &ReadGlm4Moe, true},
     {"gpt2", &ReadGpt2},
     {"gpt_neox", &ReadGptNeox},
@@ -220,12 +217,15 @@ constexpr ModelType kModelTypes[] = {
     {"llama", &ReadLlama},
     {"mistral", &ReadMistral},
     {"mixtral", &ReadMixtral, true},
+    {"olmo2", &ReadOlmo2},
+    {"olmo3", &ReadOlmo2},
     {"opt", &ReadOpt},
     {"phi3", &ReadPhi3},
     {"qwen2", &ReadQwen2},
     {"qwen2_moe", &ReadQwen2Moe, true},
     {"qwen3", &ReadQwen3},
     {"qwen3_moe", &ReadQwen3Moe, true},
+    {"smollm3", &ReadSmolLm3},
 };
 
 std::string NetworkName(std::string_view origin) {
@@ -268,7 +268,8 @@ Result<Network> Read(const Json& json, const ConfigValue& places, std::string_vi
     // No nearest name: a program wrote the type, and gemma is no misspelled gpt.
     const std::string found = type.empty() ? "none" : fmt::format("'{}'", type);
     keys.Require(false, "model_type", fmt::format("expected one of {}, found {}", fmt::join(names, ", "), found),
-                 "describe the network with inline fields");
+                 keys.Has("text_config") ? "its text_config, as a file of its own, may be one of these"
+                                         : "describe the network with inline fields");
     return keys.status().error();
   }
   Network network;

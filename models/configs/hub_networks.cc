@@ -16,7 +16,7 @@ struct HubModel {
 };
 
 /// By each model's config.json. Left out is what differs in a number: Mistral 7B v0.3 has 32,768 rows, and Llama 3.1
-/// 405B had 16 key-value heads when it came out.
+/// 405B had 16 key-value heads when it came out. So are models that see images: their language model is a part of them.
 constexpr std::array kModels = {
     HubModel{"gpt2", "gpt2"},
     HubModel{"gpt2-medium", "gpt2-medium"},
@@ -132,6 +132,22 @@ constexpr std::array kModels = {
     HubModel{"zai-org/glm-4.5-base", "glm-4.5"},
     HubModel{"zai-org/glm-4.5-air", "glm-4.5-air"},
     HubModel{"zai-org/glm-4.5-air-base", "glm-4.5-air"},
+    HubModel{"zai-org/glm-4-9b-0414", "glm-4-9b"},
+    HubModel{"google/gemma-2b", "gemma-2b"},
+    HubModel{"google/gemma-2b-it", "gemma-2b"},
+    HubModel{"google/gemma-7b", "gemma-7b"},
+    HubModel{"google/gemma-7b-it", "gemma-7b"},
+    HubModel{"google/gemma-3-1b-pt", "gemma-3-1b"},
+    HubModel{"google/gemma-3-1b-it", "gemma-3-1b"},
+    HubModel{"allenai/olmo-2-1124-7b", "olmo-2-7b"},
+    HubModel{"allenai/olmo-2-1124-7b-sft", "olmo-2-7b"},
+    HubModel{"allenai/olmo-2-1124-7b-instruct", "olmo-2-7b"},
+    HubModel{"allenai/olmo-2-1124-13b", "olmo-2-13b"},
+    HubModel{"allenai/olmo-2-1124-13b-sft", "olmo-2-13b"},
+    HubModel{"allenai/olmo-2-1124-13b-instruct", "olmo-2-13b"},
+    HubModel{"allenai/olmo-3-1025-7b", "olmo-3-7b"},
+    HubModel{"huggingfacetb/smollm3-3b", "smollm3-3b"},
+    HubModel{"huggingfacetb/smollm3-3b-base", "smollm3-3b"},
     HubModel{"nousresearch/llama-2-7b-hf", "llama-2-7b"},
     HubModel{"nousresearch/llama-2-13b-hf", "llama-2-13b"},
     HubModel{"nousresearch/meta-llama-3-8b", "llama-3-8b"},

@@ -25,6 +25,8 @@ std::vector<Field<Decoder>> MakeDecoderFields() {
   using Normalisation = Decoder::Norm;
   using AttentionKernel = Decoder::AttentionKernel;
   using NormKernel = Decoder::NormKernel;
+  using Placement = Decoder::NormPlacement;
+  using Over = Decoder::QkNormOver;
   using Table = Decoder::RotaryTable;
   return {
       FieldAt<D>(
@@ -47,6 +49,10 @@ std::vector<Field<Decoder>> MakeDecoderFields() {
           "norm", [](D & d) -> auto& { return d.norm; },
           Choice<Normalisation>{{{"rms", Normalisation::rms}, {"layer", Normalisation::layer}}}),
       FieldAt<D>(
+          "norm_placement", [](D & d) -> auto& { return d.norm_placement; },
+          Choice<Placement>{
+              {{"inputs", Placement::inputs}, {"outputs", Placement::outputs}, {"both", Placement::both}}}),
+      FieldAt<D>(
           "ffn_kind", [](D & d) -> auto& { return d.ffn_kind; },
           Choice<Ffn>{{{"glu", Ffn::glu}, {"two-layer", Ffn::two_layer}}}),
       FieldAt<D>(
@@ -58,6 +64,9 @@ std::vector<Field<Decoder>> MakeDecoderFields() {
           "qkv_bias", [](D & d) -> auto& { return d.qkv_bias; }, Truth{}),
       FieldAt<D>(
           "qk_norm", [](D & d) -> auto& { return d.qk_norm; }, Truth{}),
+      FieldAt<D>(
+          "qk_norm_over", [](D & d) -> auto& { return d.qk_norm_over; },
+          Choice<Over>{{{"head", Over::head}, {"all-heads", Over::all_heads}}}),
       FieldAt<D>(
           "linear_bias", [](D & d) -> auto& { return d.linear_bias; }, Truth{}),
       FieldAt<D>(

@@ -36,7 +36,7 @@ class LayerTable {
 
   Block Build() && {
     Block& block = b().block();
-    block.input = parts_.AddResidual("norm1_in");
+    block.input = parts_.AddResidual(decoder().NormalisesInputs() ? "norm1_in" : "attention_in");
     block.output_gradient = parts_.AddResidual("d_output");
     const bool parallel = parts_.decoder().parallel_residual;
     Forward(parallel);
@@ -54,7 +54,7 @@ class LayerTable {
     const TensorId attention = AttentionForward(block.input);
     TensorId middle = block.input;
     if (!parallel) {
-      middle = parts_.AddResidual("norm2_in");
+      middle = parts_.AddResidual(decoder().NormalisesInputs() ? "norm2_in" : "ffn_in");
       b().AddPointwise(b().forward(), "residual1.forward", {block.input, attention}, {middle});
     }
     const TensorId ffn = FfnForward(middle);
@@ -82,11 +82,37 @@ class LayerTable {
     b().block().parts.push_back({kind, begin, Done() - without});
   }
 
+  /// Without a norm of inputs it is the residual stream itself that is read.
   ColumnPart NormAndGather(const std::string& norm_name, TensorId input, const std::string& input_name) {
+    if (!decoder().NormalisesInputs()) {
+      NormPart none;
+      none.name = norm_name;
+      none.shape = {shape().residual_tokens, shape().hidden};
+      none.output = input;
+      return parts_.ColumnOver(std::move(none), input_name);
+    }
     const std::size_t begin = Done();
     ColumnPart part = parts_.ColumnInput(norm_name, shape().hidden, input, input_name);
     EndPart(LayerPart::Kind::norm, begin, shape().scattered ? 1 : 0);
     return part;
+  }
+
+  TensorId UndoInputNorm(const NormPart& norm, TensorId gradient, std::string input_gradient_name) {
+    return decoder().NormalisesInputs() ? parts_.NormBackward(norm, gradient, std::move(input_gradient_name))
+                                        : gradient;
+  }
+
+  /// Of what attention or the feed-forward part made.
+  TensorId NormOutput(const std::string& name, TensorId output, NormPart& norm) {
+    if (!decoder().NormalisesOutputs()) {
+      return output;
+    }
+    norm = parts_.NormForward("norm_" + name, output, name + "_normed");
+    return norm.output;
+  }
+
+  TensorId UndoOutputNorm(const std::string& name, const NormPart& norm, TensorId gradient) {
+    return decoder().NormalisesOutputs() ? parts_.NormBackward(norm, gradient, "d_norm_" + name + "_in") : gradient;
   }
 
   TensorId AttentionForward(TensorId input) {
@@ -110,7 +136,7 @@ class LayerTable {
     EndPart(LayerPart::Kind::attention, begin);
     const TensorId output = parts_.RowForward(wo_, "wo", attention_out_, shape().output_width(),
                                               decoder().heads * decoder().value_head_size(), decoder().linear_bias);
-    return parts_.DropoutForward("wo", output, attention_mask_);
+    return parts_.DropoutForward("wo", NormOutput("attention", output, attention_norm_), attention_mask_);
   }
 
   bool InRing() const { return parts_.partition().cp > 1; }
@@ -174,7 +200,7 @@ class LayerTable {
 
   void Turn(Turned& part) {
     if (decoder().qk_norm) {
-      part.norm = parts_.HeadNormForward("norm_" + part.name, part.heads, part.projected, part.unrotated);
+      part.norm = parts_.QkNormForward("norm_" + part.name, part.heads, part.projected, part.unrotated);
     }
     if (RotatesEach()) {
       angles_.Rotate(b().forward(), "rope." + part.name + ".forward", part.elements, false, {part.unrotated},
@@ -246,7 +272,7 @@ class LayerTable {
   TensorId AttentionBackward(TensorId output_gradient, std::string input_gradient_name) {
     const std::int64_t tokens = shape().tokens;
     const TensorId dropped = parts_.DropoutBackward("wo", output_gradient, attention_mask_);
-    const TensorId d_out = parts_.RowBackward(wo_, dropped, "d_attn_out");
+    const TensorId d_out = parts_.RowBackward(wo_, UndoOutputNorm("attention", attention_norm_, dropped), "d_attn_out");
     const TensorId dq = b().AddTensor("dq", tokens * shape().query_width());
     const TensorId dk = b().AddTensor("dk", tokens * shape().key_width());
     const TensorId dv = b().AddTensor("dv", tokens * shape().value_width());
@@ -257,8 +283,8 @@ class LayerTable {
     } else {
       eager_.Backward(d_out, dq, dk, dv);
     }
-    return parts_.NormBackward(qkv_.norm, decoder().IsLatent() ? latent_.Backward(dq, dk, dv) : QkvBackward(dq, dk, dv),
-                               std::move(input_gradient_name));
+    return UndoInputNorm(qkv_.norm, decoder().IsLatent() ? latent_.Backward(dq, dk, dv) : QkvBackward(dq, dk, dv),
+                         std::move(input_gradient_name));
   }
 
   TensorId QkvBackward(TensorId dq, TensorId dk, TensorId dv) {
@@ -285,12 +311,13 @@ class LayerTable {
 
   /// The feed-forward network, or the experts in its place.
   TensorId FfnForward(TensorId input) {
-    return parts_.DropoutForward("down", experts_ ? experts_->Forward(input) : DenseForward(input), ffn_mask_);
+    const TensorId output = experts_ ? experts_->Forward(input) : DenseForward(input);
+    return parts_.DropoutForward("down", NormOutput("ffn", output, ffn_norm_), ffn_mask_);
   }
 
   TensorId DenseForward(TensorId input) {
     ColumnPart norm = NormAndGather("norm2", input, "gu_in");
-    const std::size_t begin = b().block().parts.back().end;
+    const std::size_t begin = Done() - (shape().scattered ? 1 : 0);  // the gather is not behind the norm's part
     const TensorId output = feed_forward_.Forward(std::move(norm));
     b().block().parts.push_back(feed_forward_.activation());
     EndPart(LayerPart::Kind::feed_forward, begin);
@@ -298,11 +325,12 @@ class LayerTable {
   }
 
   TensorId FfnBackward(TensorId output_gradient, std::string input_gradient_name) {
-    const TensorId gradient = parts_.DropoutBackward("down", output_gradient, ffn_mask_);
+    const TensorId gradient =
+        UndoOutputNorm("ffn", ffn_norm_, parts_.DropoutBackward("down", output_gradient, ffn_mask_));
     if (experts_) {
       return experts_->Backward(gradient, std::move(input_gradient_name));
     }
-    return parts_.NormBackward(feed_forward_.norm(), feed_forward_.Backward(gradient), std::move(input_gradient_name));
+    return UndoInputNorm(feed_forward_.norm(), feed_forward_.Backward(gradient), std::move(input_gradient_name));
   }
 
   Attention MakeAttention(bool backward) const {
@@ -328,6 +356,7 @@ class LayerTable {
   std::unique_ptr<ExpertLayer> experts_;
   ColumnPart qkv_;
   RowPart wo_;
+  NormPart attention_norm_, ffn_norm_;                 // of outputs
   TensorId attention_mask_, ffn_mask_;                 // of dropout
   TensorId packed_, q_, k_, v_, attention_out_, lse_;  // packed_: where q, k and v are views
 };

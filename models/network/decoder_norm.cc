@@ -23,17 +23,19 @@ NormPart DecoderParts::NormForward(const std::string& name, std::int64_t width, 
   return NormRows(std::move(part));
 }
 
-NormPart DecoderParts::HeadNormForward(const std::string& name, std::int64_t heads, TensorId input, TensorId output) {
+NormPart DecoderParts::QkNormForward(const std::string& name, std::int64_t heads, TensorId input, TensorId output) {
+  const bool each = decoder_.qk_norm_over == Decoder::QkNormOver::head;
   NormPart part;
   part.name = name;
-  part.shape = {shape_.tokens * heads, shape_.head_size};
+  part.shape =
+      each ? NormShape{shape_.tokens * heads, shape_.head_size} : NormShape{shape_.tokens, heads * shape_.head_size};
   part.input = input;
   part.output = output;
   part.weight = AddReplicated(name, part.shape.width);
   part = NormRows(std::move(part));
   for (const ParameterId parameter : {part.weight, part.bias}) {
     if (parameter.valid()) {
-      builder_.block().parameters[parameter.index].shared_by_heads = true;
+      builder_.block().parameters[parameter.index].shared_by_heads = each;
     }
   }
   return part;

@@ -116,8 +116,8 @@ class DecoderParts {
   /// Of the residual stream's rows, or of as many of another width.
   NormPart NormForward(const std::string& name, TensorId input, std::string output_name);
   NormPart NormForward(const std::string& name, std::int64_t width, TensorId input, std::string output_name);
-  /// Of each of `heads` heads of each token, whose weights they share.
-  NormPart HeadNormForward(const std::string& name, std::int64_t heads, TensorId input, TensorId output);
+  /// Of queries or keys: of each of `heads` heads of each token, whose weights they share, or of all of a token's.
+  NormPart QkNormForward(const std::string& name, std::int64_t heads, TensorId input, TensorId output);
   TensorId NormBackward(const NormPart& part, TensorId output_gradient, std::string input_gradient_name);
 
   /// Norm of rows of `width` and, where they are scattered, gather. The linears follow, each with its outputs.

@@ -58,6 +58,10 @@ struct Decoder {
   std::int64_t layers = 0, hidden = 0, ffn = 0, heads = 0, kv_heads = 0, head_size = 0, vocabulary = 0;
   std::int64_t positions = 0;  ///< rows of a learned position table; 0: rotary or none
   enum class Norm : std::uint8_t { rms, layer } norm = Norm::rms;
+  /// What a layer normalises: what attention and the feed-forward part read, what they make before it is added to the
+  /// residual stream (Liu et al., Swin Transformer V2, 2022; OLMo 2), or both (Gemma 2 and 3, GLM-4). The head's norm
+  /// is there in any case.
+  enum class NormPlacement : std::uint8_t { inputs, outputs, both } norm_placement = NormPlacement::inputs;
   enum class Ffn : std::uint8_t { glu, two_layer } ffn_kind = Ffn::glu;  ///< SwiGLU, or GELU/ReLU between two linears
   bool relu = false;  ///< two_layer with ReLU: its backward pass needs its output only
   bool rope = true;
@@ -72,6 +76,8 @@ struct Decoder {
   /// Queries and keys are normalised head by head before they are rotated, by weights of head_size that all heads of a
   /// kind share (Dehghani et al., Scaling Vision Transformers to 22 Billion Parameters, 2023; Qwen3).
   bool qk_norm = false;
+  /// Or a token's heads all at once, by as many weights (OLMo 2).
+  enum class QkNormOver : std::uint8_t { head, all_heads } qk_norm_over = QkNormOver::head;
   bool tied_embeddings = false;
   bool parallel_residual = false;  ///< attention and feed-forward both read the layer input (GPT-NeoX)
   double dropout = 0;              ///< hidden dropout: one mask byte an element where > 0
@@ -97,6 +103,8 @@ struct Decoder {
   Experts experts;
 
   bool IsLatent() const { return latent.kv_lora_rank > 0; }
+  bool NormalisesInputs() const { return norm_placement != NormPlacement::outputs; }
+  bool NormalisesOutputs() const { return norm_placement != NormPlacement::inputs; }
   std::int64_t value_head_size() const { return IsLatent() ? latent.value_head_size : head_size; }
   friend bool operator==(const Decoder&, const Decoder&) = default;
 };

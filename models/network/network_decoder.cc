@@ -61,6 +61,10 @@ Status CheckBounds(const Decoder& d) {
         fmt::format("expected head_size to be even, found {}: a rotary_table has rows of pairs", d.head_size),
         "change network.head_size, or set network.rotary_table to none");
   }
+  if (!d.qk_norm && d.qk_norm_over != Decoder::QkNormOver::head) {
+    return BadInput("qk_norm_over is of norms of queries and keys, and there are none",
+                    "set network.qk_norm to true, or network.qk_norm_over to head");
+  }
   if (d.qk_norm && d.qkv_views) {
     return BadInput("norms of queries and keys that are views of the packed projection are not modelled yet",
                     "set network.qkv_views to false, or network.qk_norm");
@@ -143,6 +147,7 @@ Status CheckLatent(const Decoder& d) {
   const Other others[] = {
       {!d.rope, "without rotation", "set network.rope to true"},
       {d.qk_norm, "with norms of queries and keys", "set network.qk_norm to false"},
+      {!d.NormalisesInputs(), "without norms of inputs", "set network.norm_placement to inputs or both"},
       {d.qkv_bias || d.linear_bias, "with biases", "set network.qkv_bias and network.linear_bias to false"},
       {d.attention_kernel != Decoder::AttentionKernel::flash, "in a framework's single operations",
        "set network.attention_kernel to flash"},
@@ -201,6 +206,10 @@ Status CheckExperts(const Decoder& d) {
                                 d.layers, experts.dense_layers),
                     "leave out what is said of experts where no layer has any");
   }
+  if (!d.NormalisesInputs()) {
+    return BadInput("experts without a norm of their input are not modelled yet",
+                    "set network.norm_placement to inputs or both");
+  }
   if (d.linear_bias) {
     return BadInput("experts whose linear layers have biases are not modelled yet", "set network.linear_bias to false");
   }
@@ -253,6 +262,10 @@ Status CheckDivision(const Decoder& d, const Partition& p) {
     TIDEMARK_TRY(CheckExpertDivision(d.experts, p));
   }
   TIDEMARK_TRY(CheckDivides("vocabulary", d.vocabulary, p.tp));
+  if (d.qk_norm_over == Decoder::QkNormOver::all_heads && p.tp > 1) {
+    return BadInput("norms over all heads (network.qk_norm_over) whose heads are on several ranks are not modelled yet",
+                    "set layout.tp to 1");
+  }
   if (d.kv_heads % p.tp != 0 && p.tp % d.kv_heads != 0) {
     return BadInput(
         fmt::format("expected kv_heads ({}) to divide layout.tp ({}) or to be a multiple of it", d.kv_heads, p.tp),
@@ -260,6 +273,12 @@ Status CheckDivision(const Decoder& d, const Partition& p) {
   }
   if (p.sequence_parallel) {
     TIDEMARK_TRY(CheckDivides("tokens of a microbatch", p.micro_batch_size * p.sequence_length, p.tp));
+    if (!d.NormalisesInputs() && p.tp > 1 && p.gathered == Partition::Gathered::pool_unsafe) {
+      return BadInput(
+          "without norms of inputs the gradients that layers hand on would lie in the pool that the next gather "
+          "overwrites",
+          "set buffers.tp_gather to pooled, or network.norm_placement to inputs or both");
+    }
   }
   if (d.positions > 0 && p.sequence_length * p.cp > d.positions) {
     return BadInput(fmt::format("expected sequence_length of at most the {} learned positions, found {}", d.positions,

@@ -52,6 +52,16 @@ const std::map<std::string, std::int64_t>& Published() {
       {"deepseek-v3", 671'026'404'352},       // transformers 5.24, of deepseek-ai/DeepSeek-V3: "671B"
       {"kimi-k2", 1'026'408'209'408},         // transformers 5.24, of moonshotai/Kimi-K2-Instruct: "1T"
       {"moonlight-16b-a3b", 15'960'108'544},  // transformers 5.24, of moonshotai/Moonlight-16B-A3B
+      {"gemma-2b", 2'506'172'416},            // HF google/gemma-2b
+      {"gemma-7b", 8'537'680'896},            // HF google/gemma-7b
+      {"gemma-3-1b", 999'885'952},            // HF google/gemma-3-1b-pt, and keras-hub's gemma3_1b
+      {"gemma-3-4b", 3'880'099'328},          // keras-hub's gemma3_4b_text (gemma3_presets.py)
+      {"gemma-3-12b", 11'765'788'416},        // keras-hub's gemma3_12b_text
+      {"olmo-2-7b", 7'298'617'344},           // transformers 5.24, the config of allenai/OLMo-2-1124-7B
+      {"olmo-2-13b", 13'716'198'400},         // transformers 5.24, of allenai/OLMo-2-1124-13B
+      {"olmo-3-7b", 7'298'011'136},           // transformers 5.24, of allenai/Olmo-3-1025-7B
+      {"glm-4-9b", 9'400'279'040},            // transformers 5.24, of zai-org/GLM-4-9B-0414: "9B"
+      {"smollm3-3b", 3'075'098'624},          // transformers 5.24, of HuggingFaceTB/SmolLM3-3B: "3B"
       {"tinyllama-1.1b", 1'100'048'384},      // HF TinyLlama/TinyLlama-1.1B
   };
   return counts;

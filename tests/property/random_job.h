@@ -15,6 +15,8 @@
 #include "sim/strategies/strategy.h"
 #include "tests/property/random_experts.h"
 #include "tests/property/random_latent_attention.h"
+#include "tests/property/random_norms.h"
+#include "tests/property/random_ring.h"
 #include "tests/sim/axis_values.h"
 #include "tests/sim/dice.h"
 
@@ -74,19 +76,11 @@ class JobGenerator {
     job.micro_batch_size = dice_.Number(1, 3);
     job.accumulation_steps = RandomWindow(job.layout.pp);
     ChooseSchedule(job);
-    ShareSequences(job);
+    PutRing(job, ring_dice_);
     PutLatentAttention(job, latent_dice_);
     PutExperts(job, expert_dice_);
+    PutNorms(job, norm_dice_);
     return job;
-  }
-
-  /// With dice of its own: all else stays as it would be without.
-  void ShareSequences(Job& job) {
-    const auto* decoder = std::get_if<Decoder>(&job.network.shape);
-    if (decoder != nullptr && decoder->attention_kernel == Decoder::AttentionKernel::flash && ring_dice_.OneIn(4)) {
-      job.layout.cp = ring_dice_.Number(2, 4);
-      job.sequence_length = 2 * job.layout.cp * job.layout.tp * ring_dice_.Number(1, 4);
-    }
   }
 
   Decoder RandomDecoder(Layout& layout) {

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/configs/huggingface_norms.h"
+
+#include "models/configs/huggingface_decoder.h"
+
+namespace tidemark {
+
+Decoder ReadExaone4(HuggingFaceKeys& keys) {
+  Decoder d = ReadDecoder(keys, {.ffn = 16384, .kv_heads = 32, .vocabulary = 102400});
+  ReadHeadSize(keys, d);
+  d.norm_placement = Decoder::NormPlacement::outputs;
+  d.qk_norm = true;
+  return d;
+}
+
+/// Of Gemma 3's files those that describe images as well have the language model's keys in `text_config`.
+Decoder ReadGemma3Text(HuggingFaceKeys& keys) {
+  Decoder d = ReadDecoder(keys, {.hidden = 2304,
+                                 .ffn = 9216,
+                                 .layers = 26,
+                                 .heads = 8,
+                                 .kv_heads = 4,
+                                 .vocabulary = 262208,
+                                 .tied_embeddings = true});
+  d.head_size = keys.Whole("head_dim", 256);
+  d.norm_placement = Decoder::NormPlacement::both;
+  d.qk_norm = true;
+  RequireNoAttentionBias(keys);
+  for (const char* const cap : {"attn_logit_softcapping", "final_logit_softcapping"}) {
+    keys.Require(!keys.Has(cap), cap, "expected null", "scores or logits behind a tanh cannot be represented");
+  }
+  return d;
+}
+
+/// The gate and what it multiplies are parts of one product, which keep as many bytes as two products would.
+Decoder ReadGlm4(HuggingFaceKeys& keys) {
+  Decoder d = ReadDecoder(keys, {.ffn = 13696, .layers = 40, .kv_heads = 2, .vocabulary = 151552});
+  d.head_size = keys.Whole("head_dim", 128);
+  d.norm_placement = Decoder::NormPlacement::both;
+  d.qkv_bias = keys.Truth("attention_bias", true);  // the output's projection has none
+  return d;
+}
+
+Decoder ReadOlmo2(HuggingFaceKeys& keys) {
+  Decoder d = ReadDecoder(keys, {.ffn = 11008, .vocabulary = 50304, .null_kv_heads = true});
+  ReadHeadSize(keys, d);
+  d.norm_placement = Decoder::NormPlacement::outputs;
+  d.qk_norm = true;
+  d.qk_norm_over = Decoder::QkNormOver::all_heads;
+  RequireNoAttentionBias(keys);
+  return d;
+}
+
+}  // namespace tidemark

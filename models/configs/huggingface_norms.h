@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "models/configs/huggingface_keys.h"
+#include "models/network/network.h"
+
+namespace tidemark {
+
+// Networks that normalise what attention and the feed-forward part make (Decoder::norm_placement), from the config.json
+// of a model of this type.
+
+Decoder ReadExaone4(HuggingFaceKeys& keys);
+Decoder ReadGemma3Text(HuggingFaceKeys& keys);
+Decoder ReadGlm4(HuggingFaceKeys& keys);
+/// OLMo 3's as well, whose class has the same keys beside those of windows.
+Decoder ReadOlmo2(HuggingFaceKeys& keys);
+
+}  // namespace tidemark

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Model types whose layers differ in their norms, and those that came with them.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "models/configs/config_huggingface.h"
+
+namespace tidemark::config_huggingface_norms_test {
+namespace {
+
+Decoder Read(std::string_view text) {
+  const Result<Network> network = ReadHuggingFaceConfig(text, "config.json");
+  EXPECT_TRUE(network.ok()) << network.error().Text();
+  return network.ok() ? std::get<Decoder>(network->shape) : Decoder{};
+}
+
+std::string ErrorOf(std::string_view text) {
+  const Result<Network> network = ReadHuggingFaceConfig(text, "dir/config.json");
+  EXPECT_FALSE(network.ok());
+  return network.ok() ? std::string() : network.error().Text();
+}
+
+/// Parameters of a model of which a file says nothing but its type.
+std::int64_t CountOf(const std::string& type) {
+  const auto network = ReadHuggingFaceConfig("{\"model_type\": \"" + type + "\"}", "config.json");
+  EXPECT_TRUE(network.ok()) << network.error().Text();
+  return network.ok() ? ParameterCount(*network) : 0;
+}
+
+// What transformers 5.24 makes of the classes' defaults (AutoModelForCausalLM.from_config, on the meta device).
+TEST(HuggingFaceNorms, CountsWhatTransformersMakesOfEachClass) {
+  EXPECT_EQ(CountOf("exaone4"), 9'429'069'824);
+  EXPECT_EQ(CountOf("gemma"), 8'537'680'896);
+  EXPECT_EQ(CountOf("gemma3_text"), 2'628'658'432);
+  EXPECT_EQ(CountOf("glm4"), 9'400'279'040);
+  EXPECT_EQ(CountOf("olmo2"), 6'888'624'128);
+  EXPECT_EQ(CountOf("olmo3"), 6'888'624'128);
+  EXPECT_EQ(CountOf("smollm3"), 3'075'098'624);
+}
+
+TEST(HuggingFaceNorms, KnowsWhichNormsEachClassHas) {
+  using Placement = Decoder::NormPlacement;
+  for (const std::string type : {"olmo2", "olmo3"}) {
+    const Decoder olmo = Read("{\"model_type\": \"" + type + "\"}");
+    EXPECT_EQ(olmo.norm_placement, Placement::outputs);
+    EXPECT_EQ(olmo.qk_norm_over, Decoder::QkNormOver::all_heads);
+    EXPECT_TRUE(olmo.qk_norm);
+  }
+  const Decoder exaone = Read(R"({"model_type": "exaone4"})");
+  EXPECT_EQ(exaone.norm_placement, Placement::outputs);
+  EXPECT_EQ(exaone.qk_norm_over, Decoder::QkNormOver::head);
+  EXPECT_TRUE(exaone.qk_norm);
+  const Decoder gemma = Read(R"({"model_type": "gemma3_text"})");
+  EXPECT_EQ(gemma.norm_placement, Placement::both);
+  EXPECT_EQ(gemma.head_size, 256);
+  EXPECT_TRUE(gemma.qk_norm);
+  EXPECT_TRUE(gemma.tied_embeddings);
+  const Decoder glm = Read(R"({"model_type": "glm4"})");
+  EXPECT_EQ(glm.norm_placement, Placement::both);
+  EXPECT_FALSE(glm.qk_norm);
+  EXPECT_TRUE(glm.qkv_bias);
+  EXPECT_FALSE(Read(R"({"model_type": "glm4", "attention_bias": false})").qkv_bias);
+  for (const std::string type : {"gemma", "smollm3", "llama"}) {
+    EXPECT_EQ(Read("{\"model_type\": \"" + type + "\"}").norm_placement, Placement::inputs) << type;
+  }
+}
+
+TEST(HuggingFaceNorms, RefusesWhatTheseClassesMayHaveBesides) {
+  for (const std::string cap : {"final_logit_softcapping", "attn_logit_softcapping"}) {
+    EXPECT_NE(ErrorOf("{\"model_type\": \"gemma3_text\", \"" + cap + "\": 30.0}").find(cap + ": expected null"),
+              std::string::npos);
+    EXPECT_EQ(Read("{\"model_type\": \"gemma3_text\", \"" + cap + "\": null}").layers, 26);
+  }
+  for (const std::string type : {"gemma", "gemma3_text", "olmo2", "smollm3"}) {
+    EXPECT_NE(ErrorOf("{\"model_type\": \"" + type + "\", \"attention_bias\": true}").find("attention_bias: expected"),
+              std::string::npos)
+        << type;
+  }
+}
+
+// Models that see images as well keep their language model's keys in a part of the file.
+TEST(HuggingFaceNorms, SaysWhereTheLanguageModelOfALargerOneIs) {
+  const std::string error = ErrorOf(R"({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}})");
+  EXPECT_NE(error.find("found 'gemma3'"), std::string::npos) << error;
+  EXPECT_NE(error.find("its text_config, as a file of its own"), std::string::npos) << error;
+}
+
+}  // namespace
+}  // namespace tidemark::config_huggingface_norms_test
