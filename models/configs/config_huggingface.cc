@@ -32,15 +32,6 @@ using Keys = HuggingFaceKeys;
 constexpr std::string_view kOtherHeads[] = {"ForSequenceClassification", "ForTokenClassification",
                                             "ForQuestionAnswering"};
 
-/// What a file is refused for whose model type has no experts here: a llama4's, whatever else it is refused for.
-void RequireNoExperts(Keys& keys) {
-  for (const char* const experts : {"num_local_experts", "num_experts", "n_routed_experts"}) {
-    keys.Require(keys.WholeOrNull(experts, 0, 0, 0) <= 1, experts, "expected a network without experts",
-                 "of networks with experts those of model_type deepseek_v2, deepseek_v3, glm4_moe, kimi_k2, mixtral, "
-                 "qwen2_moe and qwen3_moe are read; network.experts of a job describes others");
-  }
-}
-
 /// What any file is refused for, whatever its model type: an adapter's, which has none.
 void RequireLanguageModel(Keys& keys) {
   for (const std::string& architecture : keys.Words("architectures")) {
@@ -70,6 +61,21 @@ void RequireEqualBiases(Keys& keys, Decoder& d) {
                "a network with only one of them cannot be represented");
 }
 
+Decoder ReadErnie45(Keys& keys) {
+  Decoder d = ReadDecoder(keys, {.hidden = 1024,
+                                 .ffn = 3072,
+                                 .layers = 18,
+                                 .heads = 16,
+                                 .kv_heads = 2,
+                                 .vocabulary = 103424,
+                                 .null_kv_heads = true,
+                                 .tied_embeddings = true});
+  constexpr std::int64_t kHeadSize = 128;  // whatever the hidden size is
+  d.head_size = keys.WholeOrNull("head_dim", kHeadSize, d.hidden / d.heads);
+  d.qkv_bias = d.linear_bias = keys.Truth("use_bias", false);
+  return d;
+}
+
 Decoder ReadGemma(Keys& keys) {
   Decoder d = ReadDecoder(keys, {.hidden = 3072,
                                  .ffn = 24576,
@@ -86,6 +92,15 @@ Decoder ReadGemma(Keys& keys) {
 Decoder ReadLlama(Keys& keys) {
   Decoder d = ReadDecoder(keys, {.ffn = 11008, .vocabulary = 32000, .null_kv_heads = true});
   ReadHeadSizeOrNull(keys, d);
+  RequireEqualBiases(keys, d);
+  return d;
+}
+
+/// Factors of the embedding, of what is added to the residual stream and of the logits make no tensors that stay, and
+/// are passed over.
+Decoder ReadGranite(Keys& keys) {
+  Decoder d = ReadDecoder(keys, {.ffn = 11008, .vocabulary = 32000, .null_kv_heads = true});
+  ReadHeadSize(keys, d);
   RequireEqualBiases(keys, d);
   return d;
 }
@@ -206,6 +221,7 @@ struct ModelType {
 constexpr ModelType kModelTypes[] = {
     {"deepseek_v2", &ReadDeepseekV2, true},
     {"deepseek_v3", &ReadDeepseekV3, true},
+    {"ernie4_5", &ReadErnie45},
     {"exaone4", &ReadExaone4},
     {"gemma", &ReadGemma},
     {"gemma3_text", &ReadGemma3Text},
@@ -213,12 +229,15 @@ constexpr ModelType kModelTypes[] = {
     {"glm4_moe", &ReadGlm4Moe, true},
     {"gpt2", &ReadGpt2},
     {"gpt_neox", &ReadGptNeox},
+    {"granite", &ReadGranite},
     {"kimi_k2", &ReadDeepseekV3, true},
     {"llama", &ReadLlama},
+    {"minimax_m2", &ReadMiniMaxM2, true},
     {"mistral", &ReadMistral},
     {"mixtral", &ReadMixtral, true},
     {"olmo2", &ReadOlmo2},
     {"olmo3", &ReadOlmo2},
+    {"olmoe", &ReadOlmoe, true},
     {"opt", &ReadOpt},
     {"phi3", &ReadPhi3},
     {"qwen2", &ReadQwen2},
@@ -226,7 +245,28 @@ constexpr ModelType kModelTypes[] = {
     {"qwen3", &ReadQwen3},
     {"qwen3_moe", &ReadQwen3Moe, true},
     {"smollm3", &ReadSmolLm3},
+    {"starcoder2", &ReadStarcoder2},
 };
+
+std::string NamesOf(bool (*counts)(const ModelType&)) {
+  std::vector<std::string_view> names;
+  for (const ModelType& type : kModelTypes) {
+    if (counts(type)) {
+      names.push_back(type.name);
+    }
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+/// What a file is refused for whose model type has no experts here: a llama4's, whatever else it is refused for.
+void RequireNoExperts(Keys& keys) {
+  for (const char* const experts : {"num_local_experts", "num_experts", "n_routed_experts"}) {
+    keys.Require(keys.WholeOrNull(experts, 0, 0, 0) <= 1, experts, "expected a network without experts",
+                 fmt::format("of networks with experts those of these model_types are read: {}; network.experts of a "
+                             "job describes others",
+                             NamesOf([](const ModelType& type) { return type.has_experts; })));
+  }
+}
 
 std::string NetworkName(std::string_view origin) {
   const std::filesystem::path path = std::filesystem::path(origin).lexically_normal();
@@ -261,13 +301,10 @@ Result<Network> Read(const Json& json, const ConfigValue& places, std::string_vi
     TIDEMARK_TRY(keys.status());
   }
   if (known == std::end(kModelTypes)) {
-    std::vector<std::string> names;
-    for (const ModelType& candidate : kModelTypes) {
-      names.emplace_back(candidate.name);
-    }
     // No nearest name: a program wrote the type, and gemma is no misspelled gpt.
     const std::string found = type.empty() ? "none" : fmt::format("'{}'", type);
-    keys.Require(false, "model_type", fmt::format("expected one of {}, found {}", fmt::join(names, ", "), found),
+    keys.Require(false, "model_type",
+                 fmt::format("expected one of {}, found {}", NamesOf([](const ModelType&) { return true; }), found),
                  keys.Has("text_config") ? "its text_config, as a file of its own, may be one of these"
                                          : "describe the network with inline fields");
     return keys.status().error();

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string>
 
+#include "models/configs/huggingface_decoder.h"
+
 namespace tidemark {
 namespace {
 
@@ -91,6 +93,27 @@ Decoder ReadOpt(HuggingFaceKeys& keys) {
                "norms behind the residual addition cannot be represented");
   keys.Require(keys.Truth("layer_norm_elementwise_affine", true), "layer_norm_elementwise_affine", "expected true",
                "norms without weights cannot be represented");
+  return d;
+}
+
+/// With rotations, and fewer key-value heads than heads.
+Decoder ReadStarcoder2(HuggingFaceKeys& keys) {
+  Decoder d = ReadDecoder(keys, {.hidden = 3072,
+                                 .ffn = 12288,
+                                 .layers = 30,
+                                 .heads = 24,
+                                 .kv_heads = 2,
+                                 .vocabulary = 49152,
+                                 .tied_embeddings = true});
+  ReadHeadSizeOrNull(keys, d);
+  d.norm = Decoder::Norm::layer;
+  d.ffn_kind = Decoder::Ffn::two_layer;
+  d.relu = keys.Word("hidden_act", "gelu_pytorch_tanh") == "relu";
+  d.qkv_bias = d.linear_bias = keys.Truth("use_bias", true);
+  d.dropout = keys.Fraction("residual_dropout", 0.0);
+  keys.Require(keys.Fraction("embedding_dropout", 0.0) == d.dropout, "embedding_dropout",
+               fmt::format("expected residual_dropout ({})", d.dropout),
+               "dropout in the layers and another on the embedding cannot be represented");
   return d;
 }
 

@@ -11,5 +11,6 @@ namespace tidemark {
 Decoder ReadGpt2(HuggingFaceKeys& keys);
 Decoder ReadGptNeox(HuggingFaceKeys& keys);
 Decoder ReadOpt(HuggingFaceKeys& keys);
+Decoder ReadStarcoder2(HuggingFaceKeys& keys);
 
 }  // namespace tidemark

@@ -2,8 +2,17 @@
 #include "models/configs/huggingface_norms.h"
 
 #include "models/configs/huggingface_decoder.h"
+#include "models/configs/huggingface_experts.h"
 
 namespace tidemark {
+namespace {
+
+void NormaliseAllHeads(Decoder& d) {
+  d.qk_norm = true;
+  d.qk_norm_over = Decoder::QkNormOver::all_heads;
+}
+
+}  // namespace
 
 Decoder ReadExaone4(HuggingFaceKeys& keys) {
   Decoder d = ReadDecoder(keys, {.ffn = 16384, .kv_heads = 32, .vocabulary = 102400});
@@ -41,13 +50,36 @@ Decoder ReadGlm4(HuggingFaceKeys& keys) {
   return d;
 }
 
+/// Its router's sigmoid and bias are passed over, as DeepSeek's are.
+Decoder ReadMiniMaxM2(HuggingFaceKeys& keys) {
+  Decoder d =
+      ReadDecoder(keys, {.hidden = 3072, .ffn = 1536, .layers = 62, .heads = 48, .kv_heads = 8, .vocabulary = 200064});
+  d.head_size = keys.Whole("head_dim", 128);
+  NormaliseAllHeads(d);
+  ReadHuggingFaceExperts(keys, d.experts, keys.Has("num_experts") ? "num_experts" : "num_local_experts", 256, 8);
+  d.experts.ffn = d.ffn;
+  return d;
+}
+
 Decoder ReadOlmo2(HuggingFaceKeys& keys) {
   Decoder d = ReadDecoder(keys, {.ffn = 11008, .vocabulary = 50304, .null_kv_heads = true});
   ReadHeadSize(keys, d);
   d.norm_placement = Decoder::NormPlacement::outputs;
-  d.qk_norm = true;
-  d.qk_norm_over = Decoder::QkNormOver::all_heads;
+  NormaliseAllHeads(d);
   RequireNoAttentionBias(keys);
+  return d;
+}
+
+Decoder ReadOlmoe(HuggingFaceKeys& keys) {
+  Decoder d = ReadDecoder(
+      keys, {.hidden = 2048, .ffn = 2048, .layers = 16, .heads = 16, .vocabulary = 50304, .null_kv_heads = true});
+  ReadHeadSize(keys, d);
+  NormaliseAllHeads(d);
+  RequireNoAttentionBias(keys);
+  keys.Require(!keys.Has("clip_qkv"), "clip_qkv", "expected null",
+               "queries, keys and values that are clipped cannot be represented");
+  ReadHuggingFaceExperts(keys, d.experts, keys.Has("num_local_experts") ? "num_local_experts" : "num_experts", 64, 8);
+  d.experts.ffn = d.ffn;
   return d;
 }
 

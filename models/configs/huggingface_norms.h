@@ -6,13 +6,15 @@
 
 namespace tidemark {
 
-// Networks that normalise what attention and the feed-forward part make (Decoder::norm_placement), from the config.json
-// of a model of this type.
+// Networks whose norms stand elsewhere than Llama's (Decoder::norm_placement), or are of all heads of a token at once
+// (Decoder::qk_norm_over), from the config.json of a model of this type.
 
 Decoder ReadExaone4(HuggingFaceKeys& keys);
 Decoder ReadGemma3Text(HuggingFaceKeys& keys);
 Decoder ReadGlm4(HuggingFaceKeys& keys);
+Decoder ReadMiniMaxM2(HuggingFaceKeys& keys);
 /// OLMo 3's as well, whose class has the same keys beside those of windows.
 Decoder ReadOlmo2(HuggingFaceKeys& keys);
+Decoder ReadOlmoe(HuggingFaceKeys& keys);
 
 }  // namespace tidemark

@@ -28,7 +28,7 @@ constexpr Meaning kMeanings[] = {
     {"network.vocabulary", "how many different tokens there are"},
     {"network.positions", "how many positions have a learned vector"},
     {"network.norm", "how layers normalise"},
-    {"network.norm_placement", "of what layers read, of what they make before it is added, or of both"},
+    {"network.norm_placement", "whether layers normalise what they read, what they make, or both"},
     {"network.norm_kernel", "whether a norm is one kernel or single operations, which keep more for the backward pass"},
     {"network.ffn_kind", "what stands between the linear layers of the feed-forward part"},
     {"network.rope", "whether positions are told by rotating queries and keys"},

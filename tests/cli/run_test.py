@@ -130,6 +130,13 @@ class Run(ExecutedJob):
             self.assert_numbers(f"strategy={strategy}", "layout.tp=2", f"layout.sp={sp}")
         self.assert_executed("strategy=megatron", "layout.tp=2", "layout.sp=false", "network.qk_norm=true")  # of its own heads
 
+    def test_norms_of_outputs_are_of_whole_rows_and_leave_inputs_as_they_are(self):
+        for changes in (("network.norm_placement=both", "layout.tp=2", "layout.sp=true"),
+                        ("network.norm_placement=outputs", "layout.tp=2", "layout.sp=false"),
+                        ("network.norm_placement=outputs", "layout.pp=2", "schedule=zb-h1"),
+                        ("network.norm_placement=outputs", "layout.pp=2", "network.qk_norm=true", "network.qk_norm_over=all-heads")):
+            self.assert_executed("strategy=megatron", "layout.dp=1", *changes, steps=1)
+
     def test_rotations_read_the_table_that_their_layer_has(self):
         """Of every layer one, whole on each rank; rows of it for each token, or the table itself where rotation is fused."""
         apart, latent = "buffers.fused_rope=false", (

@@ -30,13 +30,18 @@ std::int64_t CountOf(const std::string& type) {
 
 // What transformers 5.24 makes of the classes' defaults (AutoModelForCausalLM.from_config, on the meta device).
 TEST(HuggingFaceNorms, CountsWhatTransformersMakesOfEachClass) {
+  EXPECT_EQ(CountOf("ernie4_5"), 360'748'032);
   EXPECT_EQ(CountOf("exaone4"), 9'429'069'824);
   EXPECT_EQ(CountOf("gemma"), 8'537'680'896);
   EXPECT_EQ(CountOf("gemma3_text"), 2'628'658'432);
   EXPECT_EQ(CountOf("glm4"), 9'400'279'040);
+  EXPECT_EQ(CountOf("granite"), 6'738'415'616);
+  EXPECT_EQ(CountOf("minimax_m2"), 228'689'748'992);
   EXPECT_EQ(CountOf("olmo2"), 6'888'624'128);
   EXPECT_EQ(CountOf("olmo3"), 6'888'624'128);
+  EXPECT_EQ(CountOf("olmoe"), 13'361'612'800);
   EXPECT_EQ(CountOf("smollm3"), 3'075'098'624);
+  EXPECT_EQ(CountOf("starcoder2"), 3'030'371'328);
 }
 
 TEST(HuggingFaceNorms, KnowsWhichNormsEachClassHas) {
@@ -61,7 +66,14 @@ TEST(HuggingFaceNorms, KnowsWhichNormsEachClassHas) {
   EXPECT_FALSE(glm.qk_norm);
   EXPECT_TRUE(glm.qkv_bias);
   EXPECT_FALSE(Read(R"({"model_type": "glm4", "attention_bias": false})").qkv_bias);
-  for (const std::string type : {"gemma", "smollm3", "llama"}) {
+  for (const std::string type : {"minimax_m2", "olmoe"}) {
+    const Decoder experts = Read("{\"model_type\": \"" + type + "\"}");
+    EXPECT_EQ(experts.qk_norm_over, Decoder::QkNormOver::all_heads);
+    EXPECT_EQ(experts.experts.per_token, 8);
+  }
+  EXPECT_EQ(Read(R"({"model_type": "olmoe", "num_local_experts": 16})").experts.count, 16);
+  EXPECT_EQ(Read(R"({"model_type": "minimax_m2", "num_experts": 16})").experts.count, 16);
+  for (const std::string type : {"gemma", "smollm3", "llama", "olmoe", "minimax_m2", "granite"}) {
     EXPECT_EQ(Read("{\"model_type\": \"" + type + "\"}").norm_placement, Placement::inputs) << type;
   }
 }
@@ -72,7 +84,13 @@ TEST(HuggingFaceNorms, RefusesWhatTheseClassesMayHaveBesides) {
               std::string::npos);
     EXPECT_EQ(Read("{\"model_type\": \"gemma3_text\", \"" + cap + "\": null}").layers, 26);
   }
-  for (const std::string type : {"gemma", "gemma3_text", "olmo2", "smollm3"}) {
+  EXPECT_NE(ErrorOf(R"({"model_type": "olmoe", "clip_qkv": 8})").find("clip_qkv: expected null"), std::string::npos);
+  EXPECT_NE(ErrorOf(R"({"model_type": "starcoder2", "residual_dropout": 0.1})").find("embedding_dropout: expected"),
+            std::string::npos);
+  EXPECT_EQ(Read(R"({"model_type": "starcoder2", "residual_dropout": 0.1, "embedding_dropout": 0.1})").dropout, 0.1);
+  EXPECT_FALSE(Read(R"({"model_type": "starcoder2", "use_bias": false})").linear_bias);
+  EXPECT_EQ(Read(R"({"model_type": "ernie4_5", "head_dim": null})").head_size, 64);
+  for (const std::string type : {"gemma", "gemma3_text", "granite", "olmo2", "olmoe", "smollm3"}) {
     EXPECT_NE(ErrorOf("{\"model_type\": \"" + type + "\", \"attention_bias\": true}").find("attention_bias: expected"),
               std::string::npos)
         << type;

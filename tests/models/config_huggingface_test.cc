@@ -292,8 +292,9 @@ TEST(HuggingFaceConfig, RefusesAnUnknownModelTypeAndNamesTheKnownOnes) {
   EXPECT_NE(error.find("dir/config.json:2: model_type"), std::string::npos) << error;
   EXPECT_NE(
       error.find(
-          "deepseek_v2, deepseek_v3, exaone4, gemma, gemma3_text, glm4, glm4_moe, gpt2, gpt_neox, kimi_k2, llama, "
-          "mistral, mixtral, olmo2, olmo3, opt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, smollm3"),
+          "deepseek_v2, deepseek_v3, ernie4_5, exaone4, gemma, gemma3_text, glm4, glm4_moe, gpt2, gpt_neox, granite, "
+          "kimi_k2, llama, minimax_m2, mistral, mixtral, olmo2, olmo3, olmoe, opt, phi3, qwen2, qwen2_moe, qwen3, "
+          "qwen3_moe, smollm3, starcoder2"),
       std::string::npos)
       << error;
   EXPECT_EQ(error.find("did you mean"), std::string::npos) << error;  // a qwen4 is no qwen3

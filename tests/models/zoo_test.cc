@@ -62,6 +62,8 @@ const std::map<std::string, std::int64_t>& Published() {
       {"olmo-3-7b", 7'298'011'136},           // transformers 5.24, of allenai/Olmo-3-1025-7B
       {"glm-4-9b", 9'400'279'040},            // transformers 5.24, of zai-org/GLM-4-9B-0414: "9B"
       {"smollm3-3b", 3'075'098'624},          // transformers 5.24, of HuggingFaceTB/SmolLM3-3B: "3B"
+      {"olmoe-1b-7b", 6'919'161'856},         // transformers 5.24, of allenai/OLMoE-1B-7B-0924: "7B"
+      {"minimax-m2", 228'689'748'992},        // transformers 5.24, of MiniMaxAI/MiniMax-M2: "230B"
       {"tinyllama-1.1b", 1'100'048'384},      // HF TinyLlama/TinyLlama-1.1B
   };
   return counts;
