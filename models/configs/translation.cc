@@ -127,9 +127,10 @@ Status RefuseOthers(const ConfigValue& root, std::span<const OneValue> fields) {
   for (const OneValue& field : fields) {
     const ConfigValue* value = Given(root, field.path);
     if (value != nullptr && !(value->kind == ConfigValue::Kind::scalar && IsSameValue(value->text, field.value))) {
+      const std::string_view modelled = field.value.empty() ? "\"\"" : field.value;
       return ErrorAt(*value, field.path,
                      fmt::format("{} is not supported by this version: {}", Describe(*value), field.reason),
-                     field.hint.empty() ? fmt::format("set it to {} to price the job without", field.value)
+                     field.hint.empty() ? fmt::format("set it to {} to price the job without", modelled)
                                         : std::string(field.hint));
     }
   }

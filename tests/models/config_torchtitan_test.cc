@@ -152,6 +152,12 @@ TEST(ConfigTorchtitan, APipelineCutsLocalBatches) {
 }
 
 // Sections and fields of other versions: none leaves what it says at its default.
+TEST(ConfigTorchtitan, AHintSaysHowAnEmptyValueIsWritten) {
+  EXPECT_THAT(
+      RefusalOf(kFormat, SampleWith("[parallelism]", "[parallelism]\npipeline_parallel_schedule_csv = \"own.csv\"")),
+      HasSubstr("set it to \"\" to price the job without"));
+}
+
 TEST(ConfigTorchtitan, FieldsOfOtherVersionsAreRefused) {
   EXPECT_THAT(
       RefusalOf(kFormat, SampleWith("local_batch_size = 1", "batch_size = 1")),
