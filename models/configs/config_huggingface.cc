@@ -53,7 +53,7 @@ void RequireLanguageModel(Keys& keys) {
 // from release 4.40 on, or since there is the type). `tie_word_embeddings` defaults to the base class's true where a
 // class does not set it.
 
-void RequireEqualBiases(Keys& keys, Decoder& d) {
+void ReadEqualBiases(Keys& keys, Decoder& d) {
   d.qkv_bias = keys.Truth("attention_bias", false);
   d.linear_bias = keys.Truth("mlp_bias", false);
   keys.Require(d.qkv_bias == d.linear_bias, "attention_bias",
@@ -70,9 +70,8 @@ Decoder ReadErnie45(Keys& keys) {
                                  .vocabulary = 103424,
                                  .null_kv_heads = true,
                                  .tied_embeddings = true});
-  constexpr std::int64_t kHeadSize = 128;  // whatever the hidden size is
-  d.head_size = keys.WholeOrNull("head_dim", kHeadSize, d.hidden / d.heads);
-  d.qkv_bias = d.linear_bias = keys.Truth("use_bias", false);
+  ReadHeadSizeOrNull(keys, d, 128);
+  d.qkv_bias = d.linear_bias = TruthOrNull(keys, "use_bias");
   return d;
 }
 
@@ -85,6 +84,7 @@ Decoder ReadGemma(Keys& keys) {
                                  .vocabulary = 256000,
                                  .tied_embeddings = true});
   d.head_size = keys.Whole("head_dim", 256);
+  d.causal = !TruthOrNull(keys, "use_bidirectional_attention");
   RequireNoAttentionBias(keys);
   return d;
 }
@@ -92,7 +92,7 @@ Decoder ReadGemma(Keys& keys) {
 Decoder ReadLlama(Keys& keys) {
   Decoder d = ReadDecoder(keys, {.ffn = 11008, .vocabulary = 32000, .null_kv_heads = true});
   ReadHeadSizeOrNull(keys, d);
-  RequireEqualBiases(keys, d);
+  ReadEqualBiases(keys, d);
   return d;
 }
 
@@ -101,7 +101,7 @@ Decoder ReadLlama(Keys& keys) {
 Decoder ReadGranite(Keys& keys) {
   Decoder d = ReadDecoder(keys, {.ffn = 11008, .vocabulary = 32000, .null_kv_heads = true});
   ReadHeadSize(keys, d);
-  RequireEqualBiases(keys, d);
+  ReadEqualBiases(keys, d);
   return d;
 }
 
@@ -133,7 +133,7 @@ Decoder ReadSmolLm3(Keys& keys) {
                                  .null_kv_heads = true,
                                  .tied_embeddings = true});
   ReadHeadSize(keys, d);
-  RequireEqualBiases(keys, d);
+  ReadEqualBiases(keys, d);
   return d;
 }
 
@@ -193,11 +193,7 @@ Decoder ReadQwen3Moe(Keys& keys) {
   Decoder d = ReadDecoder(keys, {.hidden = 2048, .ffn = 6144, .layers = 24, .kv_heads = 4, .vocabulary = 151936});
   ReadHeadSize(keys, d);
   ReadQwen3Attention(keys, d);
-  // num_local_experts is the attribute's name in today's class, and num_experts another name of it.
-  const bool both = keys.Has("num_experts") && keys.Has("num_local_experts");
-  keys.Require(!both || keys.Whole("num_experts", 0) == keys.Whole("num_local_experts", 0), "num_local_experts",
-               "expected the same as num_experts");
-  ReadHuggingFaceExperts(keys, d.experts, keys.Has("num_local_experts") ? "num_local_experts" : "num_experts", 128, 8);
+  ReadHuggingFaceExperts(keys, d.experts, KeyOfExperts(keys), 128, 8);
   d.experts.ffn = keys.Whole("moe_intermediate_size", 768);
   ReadDenseLayers(keys, d);
   return d;
@@ -216,15 +212,19 @@ struct ModelType {
   std::string_view name;
   Decoder (*read)(Keys& keys);
   bool has_experts = false;
+  Decoder::NormKernel eager_norms = Decoder::NormKernel::eager;  ///< of those that normalise by RMS
 };
+
+/// Statistics, weight and product in fp32.
+constexpr Decoder::NormKernel kWide = Decoder::NormKernel::eager_fp32_weight;
 
 constexpr ModelType kModelTypes[] = {
     {"deepseek_v2", &ReadDeepseekV2, true},
     {"deepseek_v3", &ReadDeepseekV3, true},
     {"ernie4_5", &ReadErnie45},
     {"exaone4", &ReadExaone4},
-    {"gemma", &ReadGemma},
-    {"gemma3_text", &ReadGemma3Text},
+    {"gemma", &ReadGemma, false, kWide},
+    {"gemma3_text", &ReadGemma3Text, false, kWide},
     {"glm4", &ReadGlm4},
     {"glm4_moe", &ReadGlm4Moe, true},
     {"gpt2", &ReadGpt2},
@@ -235,8 +235,8 @@ constexpr ModelType kModelTypes[] = {
     {"minimax_m2", &ReadMiniMaxM2, true},
     {"mistral", &ReadMistral},
     {"mixtral", &ReadMixtral, true},
-    {"olmo2", &ReadOlmo2},
-    {"olmo3", &ReadOlmo2},
+    {"olmo2", &ReadOlmo2, false, kWide},
+    {"olmo3", &ReadOlmo2, false, kWide},
     {"olmoe", &ReadOlmoe, true},
     {"opt", &ReadOpt},
     {"phi3", &ReadPhi3},
@@ -312,6 +312,7 @@ Result<Network> Read(const Json& json, const ConfigValue& places, std::string_vi
   Network network;
   network.name = NetworkName(origin);
   network.shape = known->read(keys);
+  network.eager_norms = known->eager_norms;
   keys.RequireNoSlips();
   TIDEMARK_TRY(keys.status());
   return network;

@@ -294,7 +294,8 @@ class Arguments {
     settings_["buffers.fused_glu"] = Retold(place, glu ? "true" : "false");
     settings_["buffers.fused_rope"] = Retold(place, rope ? "true" : "false");
     if (rms) {
-      settings_["network.norm_kernel"] = Retold(place, norm ? "fused" : "eager");
+      const bool wide = network.eager_norms == Decoder::NormKernel::eager_fp32_weight;
+      settings_["network.norm_kernel"] = Retold(place, norm ? "fused" : wide ? "eager-fp32-weight" : "eager");
     }
     if (loss) {
       settings_["loss"] = Retold(place, "fused");

@@ -33,9 +33,12 @@ Decoder ReadDecoder(HuggingFaceKeys& keys, const DecoderDefaults& defaults) {
 
 void ReadHeadSize(HuggingFaceKeys& keys, Decoder& d) { SetHeadSize(keys, d, keys.Whole("head_dim", EvenHeadSize(d))); }
 
-void ReadHeadSizeOrNull(HuggingFaceKeys& keys, Decoder& d) {
-  SetHeadSize(keys, d, keys.WholeOrNull("head_dim", EvenHeadSize(d), EvenHeadSize(d)));
+void ReadHeadSizeOrNull(HuggingFaceKeys& keys, Decoder& d, std::int64_t missing) {
+  const std::int64_t even = EvenHeadSize(d);
+  SetHeadSize(keys, d, keys.WholeOrNull("head_dim", missing > 0 ? missing : even, even));
 }
+
+bool TruthOrNull(HuggingFaceKeys& keys, const std::string& key) { return keys.Has(key) && keys.Truth(key, false); }
 
 void RequireNoAttentionBias(HuggingFaceKeys& keys) {
   keys.Require(!keys.Truth("attention_bias", false), "attention_bias", "expected false",

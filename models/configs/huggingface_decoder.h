@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "models/configs/huggingface_keys.h"
 #include "models/network/network.h"
@@ -22,8 +23,12 @@ Decoder ReadDecoder(HuggingFaceKeys& keys, const DecoderDefaults& defaults);
 
 /// `head_dim`, which may differ from a head's part of the hidden size, and must be given where there is none.
 void ReadHeadSize(HuggingFaceKeys& keys, Decoder& decoder);
-/// Of the classes that have the key, where null is the default; others only look for it.
-void ReadHeadSizeOrNull(HuggingFaceKeys& keys, Decoder& decoder);
+/// Of the classes that have the key and take null for that part; others only look for it. `missing` is their default, 0
+/// that it is null.
+void ReadHeadSizeOrNull(HuggingFaceKeys& keys, Decoder& decoder, std::int64_t missing = 0);
+
+/// Of a key for which null stands for false, the default.
+bool TruthOrNull(HuggingFaceKeys& keys, const std::string& key);
 
 /// `attention_bias` of a class where it is of all four projections of attention, and of none of the feed-forward
 /// part's.

@@ -5,6 +5,15 @@
 
 namespace tidemark {
 
+const char* KeyOfExperts(HuggingFaceKeys& keys) {
+  constexpr const char* kLocal = "num_local_experts";
+  constexpr const char* kPlain = "num_experts";
+  const bool both = keys.Has(kPlain) && keys.Has(kLocal);
+  keys.Require(!both || keys.Whole(kPlain, 0) == keys.Whole(kLocal, 0), kLocal,
+               fmt::format("expected the same as {}", kPlain));
+  return keys.Has(kLocal) ? kLocal : kPlain;
+}
+
 void ReadHuggingFaceExperts(HuggingFaceKeys& keys, Experts& experts, const char* count, std::int64_t missing_count,
                             std::int64_t missing_per_token) {
   experts.count = keys.Whole(count, missing_count);

@@ -9,6 +9,9 @@
 
 namespace tidemark {
 
+/// The key that counts them where both names of it are known to a class: the one that is there.
+const char* KeyOfExperts(HuggingFaceKeys& keys);
+
 /// Experts that `count` counts. The loss that balances them is computed where the model returns the router's logits.
 void ReadHuggingFaceExperts(HuggingFaceKeys& keys, Experts& experts, const char* count, std::int64_t missing_count,
                             std::int64_t missing_per_token);

@@ -14,6 +14,7 @@ void NormaliseAllHeads(Decoder& d) {
 
 }  // namespace
 
+/// Where it has windows, layers that attend to all rotate nothing; all are priced as if they rotated.
 Decoder ReadExaone4(HuggingFaceKeys& keys) {
   Decoder d = ReadDecoder(keys, {.ffn = 16384, .kv_heads = 32, .vocabulary = 102400});
   ReadHeadSize(keys, d);
@@ -34,6 +35,7 @@ Decoder ReadGemma3Text(HuggingFaceKeys& keys) {
   d.head_size = keys.Whole("head_dim", 256);
   d.norm_placement = Decoder::NormPlacement::both;
   d.qk_norm = true;
+  d.causal = !TruthOrNull(keys, "use_bidirectional_attention");
   RequireNoAttentionBias(keys);
   for (const char* const cap : {"attn_logit_softcapping", "final_logit_softcapping"}) {
     keys.Require(!keys.Has(cap), cap, "expected null", "scores or logits behind a tanh cannot be represented");
@@ -50,14 +52,16 @@ Decoder ReadGlm4(HuggingFaceKeys& keys) {
   return d;
 }
 
-/// Its router's sigmoid and bias are passed over, as DeepSeek's are.
+/// Its router's sigmoid and bias are passed over, as DeepSeek's are. It makes logits in the activations' dtype, but
+/// weights in fp32.
 Decoder ReadMiniMaxM2(HuggingFaceKeys& keys) {
   Decoder d =
       ReadDecoder(keys, {.hidden = 3072, .ffn = 1536, .layers = 62, .heads = 48, .kv_heads = 8, .vocabulary = 200064});
   d.head_size = keys.Whole("head_dim", 128);
   NormaliseAllHeads(d);
-  ReadHuggingFaceExperts(keys, d.experts, keys.Has("num_experts") ? "num_experts" : "num_local_experts", 256, 8);
+  ReadHuggingFaceExperts(keys, d.experts, KeyOfExperts(keys), 256, 8);
   d.experts.ffn = d.ffn;
+  d.experts.router_fp32 = true;
   return d;
 }
 
@@ -78,7 +82,7 @@ Decoder ReadOlmoe(HuggingFaceKeys& keys) {
   RequireNoAttentionBias(keys);
   keys.Require(!keys.Has("clip_qkv"), "clip_qkv", "expected null",
                "queries, keys and values that are clipped cannot be represented");
-  ReadHuggingFaceExperts(keys, d.experts, keys.Has("num_local_experts") ? "num_local_experts" : "num_experts", 64, 8);
+  ReadHuggingFaceExperts(keys, d.experts, KeyOfExperts(keys), 64, 8);
   d.experts.ffn = d.ffn;
   return d;
 }

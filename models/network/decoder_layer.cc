@@ -67,7 +67,9 @@ class LayerTable {
   }
 
   // A residual addition hands its gradient to both branches. The gradient that comes back through the norm is a new
-  // tensor, to which the other branch's is added in place, as autograd accumulates.
+  // tensor, to which the other branch's is added in place, as autograd accumulates. (Without a norm of inputs autograd
+  // adds what comes back through each linear layer to the other branch's gradient, which came first; here the linear
+  // layers' are added up before, so that there is a tensor more while the last ones run.)
   void Backward(bool parallel) {
     Block& block = b().block();
     const TensorId middle = FfnBackward(block.output_gradient, parallel ? "d_norm2_in" : "d_middle");
@@ -82,14 +84,10 @@ class LayerTable {
     b().block().parts.push_back({kind, begin, Done() - without});
   }
 
-  /// Without a norm of inputs it is the residual stream itself that is read.
-  ColumnPart NormAndGather(const std::string& norm_name, TensorId input, const std::string& input_name) {
+  /// What linear layers read: a norm of the residual stream, or that itself.
+  ColumnPart ReadStream(const std::string& norm_name, TensorId input, const std::string& input_name) {
     if (!decoder().NormalisesInputs()) {
-      NormPart none;
-      none.name = norm_name;
-      none.shape = {shape().residual_tokens, shape().hidden};
-      none.output = input;
-      return parts_.ColumnOver(std::move(none), input_name);
+      return parts_.ColumnOverResidual(input, "d_" + b().tensor(input).name, input_name);
     }
     const std::size_t begin = Done();
     ColumnPart part = parts_.ColumnInput(norm_name, shape().hidden, input, input_name);
@@ -120,7 +118,7 @@ class LayerTable {
     if (decoder().IsLatent()) {
       MakeLatentQkv(input);
     } else {
-      qkv_ = NormAndGather("norm1", input, "qkv_in");
+      qkv_ = ReadStream("norm1", input, "qkv_in");
       MakeQkv();
     }
     attention_out_ = b().AddTensor("attn_out", tokens * shape().output_width());
@@ -316,9 +314,9 @@ class LayerTable {
   }
 
   TensorId DenseForward(TensorId input) {
-    ColumnPart norm = NormAndGather("norm2", input, "gu_in");
+    ColumnPart read = ReadStream("norm2", input, "gu_in");
     const std::size_t begin = Done() - (shape().scattered ? 1 : 0);  // the gather is not behind the norm's part
-    const TensorId output = feed_forward_.Forward(std::move(norm));
+    const TensorId output = feed_forward_.Forward(std::move(read));
     b().block().parts.push_back(feed_forward_.activation());
     EndPart(LayerPart::Kind::feed_forward, begin);
     return output;

@@ -89,23 +89,40 @@ ColumnPart DecoderParts::ColumnInput(const std::string& norm_name, std::int64_t 
 
 ColumnPart DecoderParts::ColumnOver(NormPart norm, const std::string& input_name) {
   ColumnPart part;
+  part.rows = norm.output;
+  part.width = norm.shape.width;
+  part.rows_gradient_name = "d_" + norm.name + "_out";
   part.input_name = input_name;
-  part.gather_again = shape_.scattered && GathersAgain();
   part.norm = std::move(norm);
-  part.input = part.norm.output;
+  return GatherRows(std::move(part));
+}
+
+ColumnPart DecoderParts::ColumnOverResidual(TensorId rows, std::string rows_gradient_name,
+                                            const std::string& input_name) {
+  ColumnPart part;
+  part.rows = rows;
+  part.width = shape_.hidden;
+  part.rows_gradient_name = std::move(rows_gradient_name);
+  part.input_name = input_name;
+  return GatherRows(std::move(part));
+}
+
+ColumnPart DecoderParts::GatherRows(ColumnPart part) {
+  part.gather_again = shape_.scattered && GathersAgain();
+  part.input = part.rows;
   if (!shape_.scattered) {
     return part;
   }
   part.in_flight = GathersBesideOwnRows();
   part.input = AddGathered(part, false);
-  AddCollective(builder_.forward(), part.in_flight, CollectiveKind::all_gather, input_name + ".gather",
-                part.norm.output, part.input);
+  AddCollective(builder_.forward(), part.in_flight, CollectiveKind::all_gather, part.input_name + ".gather", part.rows,
+                part.input);
   return part;
 }
 
 /// What the rows are gathered into, in the forward pass or again in the backward pass.
 TensorId DecoderParts::AddGathered(const ColumnPart& part, bool again) {
-  const std::int64_t elements = shape_.tokens * part.norm.shape.width;
+  const std::int64_t elements = shape_.tokens * part.width;
   return GathersAgain() ? AddPassing(part.input_name + (again ? "_again" : "_gathered"), elements)
                         : AddCollected(part.input_name, elements, Category::tp_gather);
 }
@@ -119,14 +136,13 @@ TensorId DecoderParts::AddPassing(std::string name, std::int64_t elements) {
 void DecoderParts::ColumnForward(ColumnPart& part, LinearPart linear) {
   std::int64_t rows = shape_.tokens;
   if (part.in_flight) {
-    Calculate& own =
-        builder_.Add(builder_.forward(), linear.name + ".forward_own_rows",
-                     MakeGemm(shape_.residual_tokens, linear.out, linear.in), {part.norm.output}, linear.outputs);
+    Calculate& own = builder_.Add(builder_.forward(), linear.name + ".forward_own_rows",
+                                  MakeGemm(shape_.residual_tokens, linear.out, linear.in), {part.rows}, linear.outputs);
     own.parameters = {linear.weight};
     if (linear.bias.valid()) {
       own.parameters.push_back(linear.bias);
     }
-    builder_.AddAwait(builder_.forward(), part.input_name + ".gather", part.norm.output, part.input);
+    builder_.AddAwait(builder_.forward(), part.input_name + ".gather", part.rows, part.input);
     part.in_flight = false;
     rows -= shape_.residual_tokens;
   }
@@ -150,14 +166,14 @@ TensorId DecoderParts::ColumnBackward(const ColumnPart& part, std::vector<std::v
   TensorId input = part.input;
   if (gathers) {
     input = AddGathered(part, true);
-    AddCollective(backward, InputGradientFirst(), CollectiveKind::all_gather, gather, part.norm.output, input, true);
+    AddCollective(backward, InputGradientFirst(), CollectiveKind::all_gather, gather, part.rows, input, true);
   }
   if (!InputGradientFirst()) {
     return ReduceInputGradient(part, ColumnInputGradient(part, gradients, input));
   }
   const TensorId partial = ColumnInputGradient(part, gradients, std::nullopt);
   if (gathers) {
-    builder_.AddAwait(backward, gather, part.norm.output, input);
+    builder_.AddAwait(backward, gather, part.rows, input);
   }
   const TensorId reduced = ReduceInputGradient(part, partial);
   for (std::size_t i = part.linears.size(); i-- > 0;) {
@@ -184,7 +200,7 @@ void DecoderParts::AwaitInputGradient(const ColumnPart& part, TensorId partial, 
 
 TensorId DecoderParts::ReduceInputGradient(const ColumnPart& part, TensorId partial) {
   return SumOverRanks(builder_.backward(), InputGradientFirst(), part.input_name, "_gradient", partial,
-                      "d_" + part.norm.name + "_out");
+                      part.rows_gradient_name);
 }
 
 TensorId DecoderParts::SumOverRanks(std::vector<Action>& pass, bool asynchronous, const std::string& name,
@@ -214,7 +230,7 @@ void DecoderParts::AddCollective(std::vector<Action>& pass, bool asynchronous, C
 /// those of the linears' own outputs.
 TensorId DecoderParts::ColumnInputGradient(const ColumnPart& part, std::vector<std::vector<TensorId>>& gradients,
                                            const std::optional<TensorId>& weights_input) {
-  const std::int64_t elements = shape_.tokens * part.norm.shape.width;
+  const std::int64_t elements = shape_.tokens * part.width;
   TensorId sum;
   for (std::size_t i = part.linears.size(); i-- > 0;) {
     const LinearPart& linear = part.linears[i];

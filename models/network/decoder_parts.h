@@ -52,11 +52,13 @@ struct LinearPart {
   std::function<std::vector<TensorId>(std::vector<TensorId>)> turn_back;
 };
 
-/// Linears that share one normalised input; their outputs are divided over the tensor-parallel group.
+/// Linears that share one input; their outputs are divided over the tensor-parallel group.
 struct ColumnPart {
-  NormPart norm;
-  std::string input_name;
-  TensorId input;             ///< what the GEMMs read: the norm's output, or its gathered rows
+  NormPart norm;  ///< in front of it; none where it is the residual stream itself
+  TensorId rows;  ///< of the residual stream, or of what is made of them
+  std::int64_t width = 0;
+  std::string rows_gradient_name, input_name;
+  TensorId input;             ///< what the GEMMs read: these rows, or all that they are gathered into
   bool gather_again = false;  ///< the backward pass repeats the gather
   bool in_flight = false;     ///< the gather has been issued, and nothing has waited for it
   std::vector<LinearPart> linears;
@@ -123,10 +125,11 @@ class DecoderParts {
   /// Norm of rows of `width` and, where they are scattered, gather. The linears follow, each with its outputs.
   ColumnPart ColumnInput(const std::string& norm_name, std::int64_t width, TensorId input,
                          const std::string& input_name);
-  /// The same over a norm that others read as well.
+  /// The same over a norm that others read as well, and over the residual stream itself.
   ColumnPart ColumnOver(NormPart norm, const std::string& input_name);
+  ColumnPart ColumnOverResidual(TensorId rows, std::string rows_gradient_name, const std::string& input_name);
   void ColumnForward(ColumnPart& part, LinearPart linear);
-  /// `gradients` holds, linear by linear, the gradients of its outputs. Returns that of the norm's output.
+  /// `gradients` holds, linear by linear, the gradients of its outputs. Returns that of the part's rows.
   TensorId ColumnBackward(const ColumnPart& part, std::vector<std::vector<TensorId>> gradients);
 
   /// The last part of ColumnBackward by itself: sums an input gradient over the group, down to the own rows where they
@@ -170,6 +173,7 @@ class DecoderParts {
     return partition_.gathered == Gathered::again_pooled || partition_.gathered == Gathered::again;
   }
   bool InputGradientFirst() const { return partition_.linear_order != LinearOrder::weight_gradient_first; }
+  ColumnPart GatherRows(ColumnPart part);
   /// The forward half of a norm whose input, output and weight there are.
   NormPart NormRows(NormPart part);
   /// The result of a collective.

@@ -73,11 +73,12 @@ struct Decoder {
     elements  ///< a cosine and a sine for each of them
   } rotary_table = RotaryTable::none;
   bool qkv_bias = false, linear_bias = false;
-  /// Queries and keys are normalised head by head before they are rotated, by weights of head_size that all heads of a
-  /// kind share (Dehghani et al., Scaling Vision Transformers to 22 Billion Parameters, 2023; Qwen3).
-  bool qk_norm = false;
-  /// Or a token's heads all at once, by as many weights (OLMo 2).
-  enum class QkNormOver : std::uint8_t { head, all_heads } qk_norm_over = QkNormOver::head;
+  bool qk_norm = false;  ///< queries and keys are normalised before they are rotated
+  enum class QkNormOver : std::uint8_t {
+    head,  ///< head by head, by weights of head_size that all heads of a kind share (Dehghani et al., Scaling Vision
+           ///< Transformers to 22 Billion Parameters, 2023; Qwen3)
+    all_heads  ///< a token's heads all at once, by a weight for each of their numbers (OLMo 2)
+  } qk_norm_over = QkNormOver::head;
   bool tied_embeddings = false;
   bool parallel_residual = false;  ///< attention and feed-forward both read the layer input (GPT-NeoX)
   double dropout = 0;              ///< hidden dropout: one mask byte an element where > 0
@@ -154,6 +155,9 @@ struct Network {
   std::string name;
   std::variant<Decoder, Table, DualEncoder> shape;
   std::vector<std::string> trainable;  ///< globs over "block.parameter" ("layer.wq"); empty: all are trainable
+  /// Decoder::norm_kernel as the modelling code has it that describes the network; what a job computes norms with, its
+  /// shape says.
+  Decoder::NormKernel eager_norms = Decoder::NormKernel::eager;
   friend bool operator==(const Network&, const Network&) = default;
 };
 

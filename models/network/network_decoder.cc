@@ -61,10 +61,6 @@ Status CheckBounds(const Decoder& d) {
         fmt::format("expected head_size to be even, found {}: a rotary_table has rows of pairs", d.head_size),
         "change network.head_size, or set network.rotary_table to none");
   }
-  if (!d.qk_norm && d.qk_norm_over != Decoder::QkNormOver::head) {
-    return BadInput("qk_norm_over is of norms of queries and keys, and there are none",
-                    "set network.qk_norm to true, or network.qk_norm_over to head");
-  }
   if (d.qk_norm && d.qkv_views) {
     return BadInput("norms of queries and keys that are views of the packed projection are not modelled yet",
                     "set network.qkv_views to false, or network.qk_norm");
@@ -262,7 +258,7 @@ Status CheckDivision(const Decoder& d, const Partition& p) {
     TIDEMARK_TRY(CheckExpertDivision(d.experts, p));
   }
   TIDEMARK_TRY(CheckDivides("vocabulary", d.vocabulary, p.tp));
-  if (d.qk_norm_over == Decoder::QkNormOver::all_heads && p.tp > 1) {
+  if (d.qk_norm && d.qk_norm_over == Decoder::QkNormOver::all_heads && p.tp > 1) {
     return BadInput("norms over all heads (network.qk_norm_over) whose heads are on several ranks are not modelled yet",
                     "set layout.tp to 1");
   }

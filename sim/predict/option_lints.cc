@@ -64,6 +64,11 @@ class IdleOptions {
                  : "buffers.latent_value_views changes nothing: there is no multi-latent attention",
           "leave buffers.latent_value_views out");
     }
+    const auto normalises = [](const Decoder& d) { return d.qk_norm; };
+    if (!Any(normalises) && job_.SourceOf("network.qk_norm_over") == kCommandLine) {
+      Add("qk_norm_over changes nothing: there are no norms of queries and keys",
+          "leave qk_norm_over out, or set qk_norm to true");
+    }
     const auto keeps_no_mask = [](const Decoder& d) {
       return d.attention_dropout > 0 && d.attention_kernel == Decoder::AttentionKernel::flash;
     };
@@ -135,7 +140,10 @@ class IdleOptions {
       Add("recompute.latent_heads changes nothing: there is no multi-latent attention",
           "leave recompute.latent_heads out");
     }
-    if (recompute.norm && job_.GathersRows() && !axes_.buffers.gathers_again()) {
+    if (recompute.norm && !Any([](const Decoder& d) { return d.NormalisesInputs(); })) {
+      Add("recompute.norm changes nothing: layers have no norms in front of their linear layers",
+          "set recompute.norm to false");
+    } else if (recompute.norm && job_.GathersRows() && !axes_.buffers.gathers_again()) {
       Add("recompute.norm drops no norm's output: linear layers keep the rows they gathered from it",
           "set recompute.norm to false, or gather again where the strategy can: buffers.tp_gather: pooled");
     }

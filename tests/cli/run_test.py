@@ -133,7 +133,7 @@ class Run(ExecutedJob):
     def test_norms_of_outputs_are_of_whole_rows_and_leave_inputs_as_they_are(self):
         for changes in (("network.norm_placement=both", "layout.tp=2", "layout.sp=true"),
                         ("network.norm_placement=outputs", "layout.tp=2", "layout.sp=false"),
-                        ("network.norm_placement=outputs", "layout.pp=2", "schedule=zb-h1"),
+                        ("network.norm_placement=outputs", "layout.pp=2", "schedule=zb-h1", "layout.tp=2", "layout.sp=true"),
                         ("network.norm_placement=outputs", "layout.pp=2", "network.qk_norm=true", "network.qk_norm_over=all-heads")):
             self.assert_executed("strategy=megatron", "layout.dp=1", *changes, steps=1)
 

@@ -84,6 +84,15 @@ TEST(HuggingFaceNorms, RefusesWhatTheseClassesMayHaveBesides) {
               std::string::npos);
     EXPECT_EQ(Read("{\"model_type\": \"gemma3_text\", \"" + cap + "\": null}").layers, 26);
   }
+  for (const std::string type : {"minimax_m2", "olmoe", "qwen3_moe"}) {
+    const std::string keys = R"(", "num_experts": 64, "num_local_experts": 16})";
+    EXPECT_NE(ErrorOf("{\"model_type\": \"" + type + keys).find("num_local_experts: expected the same"),
+              std::string::npos)
+        << type;
+  }
+  EXPECT_NE(ErrorOf(R"({"model_type": "ernie4_5", "head_dim": null, "num_attention_heads": 2048})")
+                .find("num_attention_heads: expected at most"),
+            std::string::npos);
   EXPECT_NE(ErrorOf(R"({"model_type": "olmoe", "clip_qkv": 8})").find("clip_qkv: expected null"), std::string::npos);
   EXPECT_NE(ErrorOf(R"({"model_type": "starcoder2", "residual_dropout": 0.1})").find("embedding_dropout: expected"),
             std::string::npos);
@@ -94,6 +103,31 @@ TEST(HuggingFaceNorms, RefusesWhatTheseClassesMayHaveBesides) {
     EXPECT_NE(ErrorOf("{\"model_type\": \"" + type + "\", \"attention_bias\": true}").find("attention_bias: expected"),
               std::string::npos)
         << type;
+  }
+}
+
+TEST(HuggingFaceNorms, TakesNullForFalseWhereAClassDoes) {
+  EXPECT_FALSE(Read(R"({"model_type": "ernie4_5", "use_bias": null})").qkv_bias);
+  EXPECT_TRUE(Read(R"({"model_type": "ernie4_5", "use_bias": true})").linear_bias);
+  for (const std::string type : {"gemma", "gemma3_text"}) {
+    const std::string begin = "{\"model_type\": \"" + type + "\"";
+    EXPECT_TRUE(Read(begin + "}").causal) << type;
+    EXPECT_TRUE(Read(begin + ", \"use_bidirectional_attention\": null}").causal) << type;
+    EXPECT_FALSE(Read(begin + ", \"use_bidirectional_attention\": true}").causal) << type;
+  }
+}
+
+// The RMSNorm of each class of transformers (modeling_<type>.py): x in fp32 times the weight, then cast down, or cast
+// down before.
+TEST(HuggingFaceNorms, KnowsInWhatEachClassMultipliesByTheWeight) {
+  const auto norms = [](const std::string& type) {
+    return ReadHuggingFaceConfig("{\"model_type\": \"" + type + "\"}", "config.json")->eager_norms;
+  };
+  for (const std::string type : {"gemma", "gemma3_text", "olmo2", "olmo3"}) {
+    EXPECT_EQ(norms(type), Decoder::NormKernel::eager_fp32_weight) << type;
+  }
+  for (const std::string type : {"llama", "qwen3", "olmoe", "glm4", "exaone4", "minimax_m2", "smollm3", "granite"}) {
+    EXPECT_EQ(norms(type), Decoder::NormKernel::eager) << type;
   }
 }
 

@@ -43,6 +43,21 @@ TEST(ConfigTransformersCommand, NamesHaveDashesOrUnderscores) {
   EXPECT_EQ(TextOf(settings, "sequence_length"), "2048");
 }
 
+/// GemmaRMSNorm, Gemma3RMSNorm and Olmo2RMSNorm (modeling_<type>.py) cast down behind the weight.
+TEST(ConfigTransformersCommand, NormsOfSomeModelsMultiplyInFp32) {
+  const auto norms_of = [](const std::string& model) {
+    return TextOf(MustRead(kFormat,
+                           "train.py --model_name_or_path " + model +
+                               " --per_device_train_batch_size 2 --max_length 1024 --dtype bfloat16",
+                           kSet),
+                  "network.norm_kernel");
+  };
+  for (const char* model : {"google/gemma-2b", "google/gemma-3-1b-pt", "allenai/OLMo-2-1124-7B"}) {
+    EXPECT_EQ(norms_of(model), "eager-fp32-weight") << model;
+  }
+  EXPECT_EQ(norms_of("Qwen/Qwen3-8B"), "eager");
+}
+
 TEST(ConfigTransformersCommand, BracesAreSections) {
   const Settings some = MustRead(
       kFormat, Command("", "--use_liger_kernel true --liger_kernel_config '{\"rms_norm\": false, \"rope\": true}'"),

@@ -374,6 +374,7 @@ TEST(JobRead, AModelOfTheHubIsTheZoosAndAFolderOfItsNameComesFirst) {
   EXPECT_THAT(Refusal(SmallJob(), {"network=Mine/Other-9000B"}),
               HasSubstr("any other is described by its config.json"));
   EXPECT_THAT(Refusal(SmallJob(), {"network=Qwen/Qwen3-8BB"}), HasSubstr("did you mean qwen/qwen3-8b?"));
+  EXPECT_THAT(Refusal(SmallJob(), {"network=google/gemma-3-4b-it"}), HasSubstr("did you mean gemma-3-4b?"));
 
   const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "folder_of_a_model";
   std::filesystem::create_directories(folder / "Qwen/Qwen3-8B");

@@ -55,8 +55,8 @@ const std::map<std::string, std::int64_t>& Published() {
       {"gemma-2b", 2'506'172'416},            // HF google/gemma-2b
       {"gemma-7b", 8'537'680'896},            // HF google/gemma-7b
       {"gemma-3-1b", 999'885'952},            // HF google/gemma-3-1b-pt, and keras-hub's gemma3_1b
-      {"gemma-3-4b", 3'880'099'328},          // keras-hub's gemma3_4b_text (gemma3_presets.py)
-      {"gemma-3-12b", 11'765'788'416},        // keras-hub's gemma3_12b_text
+      {"gemma-3-4b", 3'880'263'168},          // keras-hub's gemma3_4b_text and 64 rows, which google/gemma-3-4b-pt has
+      {"gemma-3-12b", 11'766'034'176},        // keras-hub's gemma3_12b_text and 64 rows
       {"olmo-2-7b", 7'298'617'344},           // transformers 5.24, the config of allenai/OLMo-2-1124-7B
       {"olmo-2-13b", 13'716'198'400},         // transformers 5.24, of allenai/OLMo-2-1124-13B
       {"olmo-3-7b", 7'298'011'136},           // transformers 5.24, of allenai/Olmo-3-1025-7B

@@ -24,11 +24,13 @@ struct Placed {
   bool experts = false;
   Recompute::Policy recompute = Recompute::Policy::none;
   bool feed_forward_again = false;
+  bool biases = false;  ///< and LayerNorm
 
   friend std::ostream& operator<<(std::ostream& out, const Placed& p) {
-    return out << fmt::format("{} {} dp {} tp {} cp {} sp {} eager {} all heads {} experts {} again {} {}",
+    return out << fmt::format("{} {} dp {} tp {} cp {} sp {} eager {} all heads {} experts {} again {} {} biases {}",
                               static_cast<int>(p.placement), p.strategy, p.dp, p.tp, p.cp, p.sp, p.eager,
-                              p.over_all_heads, p.experts, static_cast<int>(p.recompute), p.feed_forward_again);
+                              p.over_all_heads, p.experts, static_cast<int>(p.recompute), p.feed_forward_again,
+                              p.biases);
   }
 };
 
@@ -42,6 +44,10 @@ Job JobOf(const Placed& p) {
   if (p.over_all_heads) {
     decoder.qk_norm = true;
     decoder.qk_norm_over = Decoder::QkNormOver::all_heads;
+  }
+  if (p.biases) {
+    decoder.norm = Decoder::Norm::layer;
+    decoder.qkv_bias = decoder.linear_bias = true;
   }
   if (p.experts) {
     decoder.experts = {.count = 4, .per_token = 2, .ffn = 48};
@@ -65,7 +71,8 @@ const std::vector<Placed> kPlaced = {
     {.strategy = "megatron", .recompute = Recompute::Policy::selective, .feed_forward_again = true},
     {.placement = Placement::outputs, .strategy = "megatron", .tp = 2, .sp = true},
     {.strategy = "megatron", .tp = 2, .recompute = Recompute::Policy::per_op},
-    {.strategy = "nanotron", .tp = 2, .sp = true},
+    {.placement = Placement::outputs, .strategy = "nanotron", .tp = 2, .sp = true},
+    {.strategy = "megatron", .tp = 2, .biases = true},
     {.placement = Placement::outputs, .strategy = "nanotron", .tp = 2},
     {.placement = Placement::outputs, .strategy = "fsdp2-defer", .dp = 2, .eager = true, .over_all_heads = true},
     {.placement = Placement::outputs, .strategy = "deepspeed-zero3", .dp = 2},
