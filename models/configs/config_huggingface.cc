@@ -216,15 +216,15 @@ struct ModelType {
 };
 
 /// Statistics, weight and product in fp32.
-constexpr Decoder::NormKernel kWide = Decoder::NormKernel::eager_fp32_weight;
+constexpr Decoder::NormKernel kFp32Weight = Decoder::NormKernel::eager_fp32_weight;
 
 constexpr ModelType kModelTypes[] = {
     {"deepseek_v2", &ReadDeepseekV2, true},
     {"deepseek_v3", &ReadDeepseekV3, true},
     {"ernie4_5", &ReadErnie45},
     {"exaone4", &ReadExaone4},
-    {"gemma", &ReadGemma, false, kWide},
-    {"gemma3_text", &ReadGemma3Text, false, kWide},
+    {"gemma", &ReadGemma, false, kFp32Weight},
+    {"gemma3_text", &ReadGemma3Text, false, kFp32Weight},
     {"glm4", &ReadGlm4},
     {"glm4_moe", &ReadGlm4Moe, true},
     {"gpt2", &ReadGpt2},
@@ -235,8 +235,8 @@ constexpr ModelType kModelTypes[] = {
     {"minimax_m2", &ReadMiniMaxM2, true},
     {"mistral", &ReadMistral},
     {"mixtral", &ReadMixtral, true},
-    {"olmo2", &ReadOlmo2, false, kWide},
-    {"olmo3", &ReadOlmo2, false, kWide},
+    {"olmo2", &ReadOlmo2, false, kFp32Weight},
+    {"olmo3", &ReadOlmo2, false, kFp32Weight},
     {"olmoe", &ReadOlmoe, true},
     {"opt", &ReadOpt},
     {"phi3", &ReadPhi3},

@@ -14,7 +14,7 @@ void NormaliseAllHeads(Decoder& d) {
 
 }  // namespace
 
-/// Where it has windows, layers that attend to all rotate nothing; all are priced as if they rotated.
+/// Where it has windows, layers without one rotate nothing; all are priced as if they rotated.
 Decoder ReadExaone4(HuggingFaceKeys& keys) {
   Decoder d = ReadDecoder(keys, {.ffn = 16384, .kv_heads = 32, .vocabulary = 102400});
   ReadHeadSize(keys, d);

@@ -315,7 +315,7 @@ class LayerTable {
 
   TensorId DenseForward(TensorId input) {
     ColumnPart read = ReadStream("norm2", input, "gu_in");
-    const std::size_t begin = Done() - (shape().scattered ? 1 : 0);  // the gather is not behind the norm's part
+    const std::size_t begin = Done() - (shape().scattered ? 1 : 0);  // with its gather
     const TensorId output = feed_forward_.Forward(std::move(read));
     b().block().parts.push_back(feed_forward_.activation());
     EndPart(LayerPart::Kind::feed_forward, begin);

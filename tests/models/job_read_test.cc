@@ -375,7 +375,6 @@ TEST(JobRead, AModelOfTheHubIsTheZoosAndAFolderOfItsNameComesFirst) {
               HasSubstr("any other is described by its config.json"));
   EXPECT_THAT(Refusal(SmallJob(), {"network=Qwen/Qwen3-8BB"}), HasSubstr("did you mean qwen/qwen3-8b?"));
   EXPECT_THAT(Refusal(SmallJob(), {"network=google/gemma-3-4b-it"}), HasSubstr("did you mean gemma-3-4b?"));
-
   const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "folder_of_a_model";
   std::filesystem::create_directories(folder / "Qwen/Qwen3-8B");
   std::ofstream(folder / "Qwen/Qwen3-8B/config.json") << R"({"model_type": "qwen3", "num_hidden_layers": 2})";
