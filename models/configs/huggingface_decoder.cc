@@ -25,6 +25,10 @@ Decoder ReadDecoder(HuggingFaceKeys& keys, const DecoderDefaults& defaults) {
   d.heads = keys.Whole("num_attention_heads", defaults.heads);
   const std::int64_t kv_heads = defaults.kv_heads == 0 ? d.heads : defaults.kv_heads;
   d.kv_heads = defaults.null_kv_heads ? keys.WholeOrNull(kKvHeads, kv_heads, d.heads) : keys.Whole(kKvHeads, kv_heads);
+  keys.Require(d.heads % d.kv_heads == 0, keys.Has(kKvHeads) ? kKvHeads : "num_attention_heads",
+               fmt::format("expected {} attention heads to be a multiple of {} key-value heads", d.heads, d.kv_heads),
+               keys.Has(kKvHeads) ? "each key-value head serves as many heads as any other"
+                                  : fmt::format("where {} is not said, it is what its class has", kKvHeads));
   d.vocabulary = keys.Whole("vocab_size", defaults.vocabulary);
   d.tied_embeddings = keys.Truth("tie_word_embeddings", defaults.tied_embeddings);
   d.attention_dropout = keys.Fraction("attention_dropout", 0.0);

@@ -106,6 +106,17 @@ TEST(HuggingFaceNorms, RefusesWhatTheseClassesMayHaveBesides) {
   }
 }
 
+TEST(HuggingFaceNorms, SaysWhereKeyValueHeadsComeFromThatHeadsCannotShare) {
+  const std::string given = ErrorOf("{\"model_type\": \"llama\",\n\"num_key_value_heads\": 5}");
+  EXPECT_NE(given.find("dir/config.json:2: num_key_value_heads: expected 32 attention heads to be a multiple of 5"),
+            std::string::npos)
+      << given;
+  const std::string missing = ErrorOf("{\"model_type\": \"gemma\",\n\"num_attention_heads\": 4}");
+  EXPECT_NE(missing.find("dir/config.json:2: num_attention_heads: expected 4 attention heads"), std::string::npos)
+      << missing;
+  EXPECT_NE(missing.find("where num_key_value_heads is not said"), std::string::npos) << missing;
+}
+
 TEST(HuggingFaceNorms, TakesNullForFalseWhereAClassDoes) {
   EXPECT_FALSE(Read(R"({"model_type": "ernie4_5", "use_bias": null})").qkv_bias);
   EXPECT_TRUE(Read(R"({"model_type": "ernie4_5", "use_bias": true})").linear_bias);
