@@ -4,22 +4,13 @@
 
 #include <string>
 
-#include "models/configs/config_huggingface.h"
+#include "tests/models/huggingface_text.h"
 
 namespace tidemark::config_huggingface_norms_test {
 namespace {
 
-Decoder Read(std::string_view text) {
-  const Result<Network> network = ReadHuggingFaceConfig(text, "config.json");
-  EXPECT_TRUE(network.ok()) << network.error().Text();
-  return network.ok() ? std::get<Decoder>(network->shape) : Decoder{};
-}
-
-std::string ErrorOf(std::string_view text) {
-  const Result<Network> network = ReadHuggingFaceConfig(text, "dir/config.json");
-  EXPECT_FALSE(network.ok());
-  return network.ok() ? std::string() : network.error().Text();
-}
+constexpr auto Read = &ReadHuggingFaceText;
+constexpr auto ErrorOf = &HuggingFaceErrorOf;
 
 /// Parameters of a model of which a file says nothing but its type.
 std::int64_t CountOf(const std::string& type) {

@@ -5,20 +5,13 @@
 
 #include <string>
 
+#include "tests/models/huggingface_text.h"
+
 namespace tidemark::config_huggingface_test {
 namespace {
 
-Decoder Read(std::string_view text) {
-  const Result<Network> network = ReadHuggingFaceConfig(text, "config.json");
-  EXPECT_TRUE(network.ok()) << network.error().Text();
-  return network.ok() ? std::get<Decoder>(network->shape) : Decoder{};
-}
-
-std::string ErrorOf(std::string_view text) {
-  const Result<Network> network = ReadHuggingFaceConfig(text, "dir/config.json");
-  EXPECT_FALSE(network.ok());
-  return network.ok() ? std::string() : network.error().Text();
-}
+constexpr auto Read = &ReadHuggingFaceText;
+constexpr auto ErrorOf = &HuggingFaceErrorOf;
 
 TEST(HuggingFaceConfig, ReadsTheDropoutOfAttention) {
   EXPECT_EQ(Read(R"({"model_type": "gpt2", "attn_pdrop": 0.25})").attention_dropout, 0.25);
