@@ -26,7 +26,7 @@ const ConfigValue* Base(const Settings& settings) {
 
 /// A name of the zoo with which this one begins, the longest: a model that sees images is called after its language
 /// model (gemma-3-4b-it). Empty where there is none.
-std::string SizedAlike(const std::string& name, const std::vector<std::string>& names) {
+std::string LanguageModelOf(const std::string& name, const std::vector<std::string>& names) {
   std::string longest;
   for (const std::string& candidate : names) {
     if (name.starts_with(candidate + "-") && candidate.size() > longest.size()) {
@@ -57,10 +57,10 @@ Result<Network> FindNetwork(const std::string& name_or_path, const std::string& 
     if (const std::string_view network = NetworkOfHub(name_or_path); !network.empty()) {
       return FindInZoo(network);
     }
-    const std::string sized = SizedAlike(LowerCase(path.filename().string()), names);
+    const std::string inner = LanguageModelOf(LowerCase(path.filename().string()), names);
     const std::vector<std::string> of_hub = HubNames();
     names.insert(names.end(), of_hub.begin(), of_hub.end());
-    const std::string nearest = sized.empty() ? Nearest(LowerCase(name_or_path), names) : sized;
+    const std::string nearest = inner.empty() ? Nearest(LowerCase(name_or_path), names) : inner;
     return BadInput(fmt::format("'{}' is neither a network of the zoo nor a file", name_or_path),
                     nearest.empty() ? "tidemark list networks; any other is described by its config.json"
                                     : fmt::format("did you mean {}?", nearest));

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/optimizer.h"
 #include "models/job/validate.h"
 #include "tests/profiler/execute/executed_job.h"
 
@@ -20,7 +21,7 @@ struct Sloping {
   friend std::ostream& operator<<(std::ostream& out, const Sloping& s) { return out << s.name; }
 };
 
-constexpr double kRate = 1e-3;       // of kernels::Sgd
+constexpr double kRate = kernels::Sgd{}.lr;
 constexpr double kRounding = 5e-15;  // of two losses of about 6
 constexpr std::int64_t kTokens = 16;
 
