@@ -62,14 +62,18 @@ class Head {
     const Matrix<C> scores{scores_.data(), queries.count, keys.count, keys.count};
     Product(Q(queries), Transposed(K(keys)), scores, false);
     for (std::int64_t i = 0; i < queries.count; ++i) {
-      const std::int64_t visible = std::clamp<std::int64_t>(op_.SeenBy(queries.begin + i) - keys.begin, 0, keys.count);
+      const auto within = [&](std::int64_t key) { return std::clamp<std::int64_t>(key - keys.begin, 0, keys.count); };
+      const std::int64_t begin = within(op_.FirstSeenBy(queries.begin + i)),
+                         end = within(op_.SeenBy(queries.begin + i));
       C* row = scores.data + i * scores.stride;
-      Each(visible, [row, scale = scale_](std::int64_t j) { row[j] *= scale; });
-      std::fill(row + visible, row + keys.count, -std::numeric_limits<C>::infinity());
+      std::fill(row, row + begin, -std::numeric_limits<C>::infinity());
+      Each(end - begin, [row = row + begin, scale = scale_](std::int64_t j) { row[j] *= scale; });
+      std::fill(row + end, row + keys.count, -std::numeric_limits<C>::infinity());
     }
     return scores;
   }
 
+  std::int64_t FirstKey(Tokens queries) const { return op_.FirstSeenBy(queries.begin); }
   /// The end of the keys that any of these queries sees.
   std::int64_t LastKey(Tokens queries) const { return op_.SeenBy(queries.begin + queries.count - 1); }
   /// Number of a token among all of the batch.
@@ -158,7 +162,7 @@ void Forward(const Attention& op, const ConstTensor& q, const ConstTensor& k, co
   const auto each_head = [&](std::int64_t number) {
     EachTile(0, shape.sequence, shape.sequence, [&](Tokens queries) {
       OnlineSoftmax<C> softmax(queries.count, size);
-      EachTile(0, head.LastKey(queries), shape.sequence,
+      EachTile(head.FirstKey(queries), head.LastKey(queries), shape.sequence,
                [&](Tokens keys) { softmax.Add(head.Scores(queries, keys), head.V(keys)); });
       for (std::int64_t i = 0; i < queries.count; ++i) {
         const std::int64_t row = head.Token(queries.begin + i) * shape.heads + number;
@@ -226,7 +230,7 @@ class Backward {
     std::fill(dv_.begin(), dv_.end(), C(0));
     for (std::int64_t number = kv_head * group; number < (kv_head + 1) * group; ++number) {
       head_.MoveTo(sequence, number);
-      EachTile(op_.FirstToSee(keys.begin), op_.shape.sequence, op_.shape.sequence,
+      EachTile(op_.FirstToSee(keys.begin), op_.EndOfSight(keys.begin + keys.count - 1), op_.shape.sequence,
                [&](Tokens queries) { Tile(number, queries, keys); });
     }
     for (std::int64_t j = 0; j < keys.count; ++j) {
@@ -299,6 +303,7 @@ void AttentionForward(const Attention& op, const ConstTensor& q, const ConstTens
                       const Tensor& output, const Tensor& lse) {
   const AttentionTypes types = AttentionOutputs(op, q.type.dtype);
   TIDEMARK_CHECK(output.type == types.output && lse.type == types.lse && op.shape.heads % op.shape.kv_heads == 0);
+  TIDEMARK_CHECK(op.window == 0 || (op.window > 0 && op.sight == Sight::causal));
   InArithmeticOf({q.type, k.type, v.type}, [&]<class C>(C) { Forward<C>(op, q, k, v, output, lse); });
 }
 
@@ -311,6 +316,7 @@ void AttentionBackward(const Attention& op, const ConstTensor& q, const ConstTen
   TIDEMARK_CHECK(output.type == saved.output && output_gradient.type == saved.output && lse.type == saved.lse);
   TIDEMARK_CHECK(dq.type == types.dq && dk.type == types.dk && dv.type == types.dv);
   TIDEMARK_CHECK(dq_accumulator.type == types.dq_accumulator && delta.type == types.delta);
+  TIDEMARK_CHECK(op.window == 0 || (op.window > 0 && op.sight == Sight::causal));
   InArithmeticOf({q.type, k.type, v.type}, [&]<class C>(C) {
     const typename Backward<C>::Operands operands{q,  k,  v,  output,         lse,  output_gradient,
                                                   dq, dk, dv, dq_accumulator, delta};

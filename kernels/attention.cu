@@ -68,19 +68,24 @@ struct ForwardBlock {
       Clear(rows[tall], sums[tall]);
     }
     const int first_last = static_cast<int>(plan.LastKeys(share.tile * kTall));
+    int tile = static_cast<int>(plan.FirstKeys(share.tile * kTall));
     if constexpr (kIsWhole) {
       LoadQueries(team, memory, work, 0);
-      LoadKeys(team, memory, work, 0, 0, true);
+      LoadKeys(team, memory, work, tile, 0, true);
     }
     if (first_last < 0) {
       team.Sync();  // no step of all tiles does
     }
-    int tile = 0;
-    for (; tile <= first_last; ++tile) {
-      Step<0>(team, memory, tile, rows, sums);
+    if constexpr (kTall > 1) {  // keys that only the first queries see, and at last those that only the last ones do
+      for (const std::int64_t both = plan.FirstKeys(share.tile * kTall + 1); tile < both; ++tile) {
+        Step<0, 1>(team, memory, tile, rows, sums);
+      }
     }
-    for (; kTall > 1 && tile <= memory.work.last; ++tile) {  // keys that only the last queries see
-      Step<kTall - 1>(team, memory, tile, rows, sums);
+    for (; tile <= first_last; ++tile) {
+      Step<0, kTall>(team, memory, tile, rows, sums);
+    }
+    for (; kTall > 1 && tile <= memory.work.last; ++tile) {
+      Step<kTall - 1, 1>(team, memory, tile, rows, sums);
     }
     TIDEMARK_UNROLL
     for (int tall = 0; tall < kTall; ++tall) {
@@ -115,13 +120,12 @@ struct ForwardBlock {
     }
   }
 
-  /// A tile of keys, for all tiles of queries from kFirst on.
-  template <int kFirst>
+  /// A tile of keys, for kCount tiles of queries from kFirst on.
+  template <int kFirst, int kCount>
   __host__ __device__ void Step(const TileTeam& team, Memory& memory, int tile, Rows* rows, Results* sums) const {
-    constexpr int kCount = kTall - kFirst;
     Scores scores[kCount];
     if constexpr (kIsWhole) {
-      Multiply<kFirst>(team, memory, tile, scores);
+      Multiply<kFirst, kCount>(team, memory, tile, scores);
     } else {
       MultiplyParts(team, memory, tile, scores[0]);
     }
@@ -138,17 +142,17 @@ struct ForwardBlock {
   }
 
   /// This tile has been asked for; the next one is, if there is one.
-  template <int kFirst>
+  template <int kFirst, int kCount>
   __host__ __device__ void Multiply(const TileTeam& team, Memory& memory, int tile, Scores* scores) const {
     team.Sync();  // this tile is there for all, and all of the last one has been read
     if (tile < memory.work.last) {
       LoadKeys(team, memory, memory.work, tile + 1, 0, true);
     }
     TIDEMARK_UNROLL
-    for (int i = 0; i < kTall - kFirst; ++i) {
+    for (int i = 0; i < kCount; ++i) {
       scores[i].Clear();
     }
-    Scores::template AddTransposedToAll<kTall - kFirst>(team, scores, memory.q + kFirst, memory.k[tile % 2]);
+    Scores::template AddTransposedToAll<kCount>(team, scores, memory.q + kFirst, memory.k[tile % 2]);
   }
   __host__ __device__ void MultiplyParts(const TileTeam& team, Memory& memory, int tile, Scores& scores) const {
     scores.Clear();
@@ -232,6 +236,7 @@ void AttentionForward(const Attention& op, const ConstTensor& q, const ConstTens
   const HeadShape& shape = op.shape;
   const AttentionTypes types = AttentionOutputs(op, q.type.dtype);
   TIDEMARK_CHECK(output.type == types.output && lse.type == types.lse && shape.heads % shape.kv_heads == 0);
+  TIDEMARK_CHECK(op.window == 0 || (op.window > 0 && op.sight == Sight::causal));
   InTilesOf({q.type, k.type, v.type}, Longest(shape), [&]<class T, int kWidth>(TileKind<T, kWidth>) {
     const Plan<T, kWidth> plan(op, shape.value_size());
     const auto run = [&]<bool kIsWhole>(std::bool_constant<kIsWhole>) {

@@ -28,8 +28,10 @@ struct Attention {
   HeadShape shape;
   Sight sight = Sight::causal;
   double scale = 0;  ///< of scores; 0: 1 / sqrt(head_size)
+  /// Under a causal mask, how many keys a query sees at most, its own and those right before it; 0: no limit.
+  std::int64_t window = 0;
 
-  /// How many keys of its sequence, from the first on, a query at this place sees. No query sees fewer than one before.
+  /// The end of the keys of its sequence that a query at this place sees. No query sees less far than one before.
   constexpr std::int64_t SeenBy(std::int64_t query) const {
     const std::int64_t half = shape.sequence / 2;
     if (sight == Sight::causal) {
@@ -40,7 +42,12 @@ struct Attention {
     }
     return sight == Sight::second_half_of_queries && query < half ? 0 : shape.sequence;
   }
-  /// The first query that sees the key at this place, and so do all behind it; as many as there are queries: none.
+  /// The first key that it sees, if it sees any.
+  constexpr std::int64_t FirstSeenBy(std::int64_t query) const {
+    return window > 0 && query >= window ? query + 1 - window : 0;
+  }
+  /// The first query that sees the key at this place, and so do all behind it up to EndOfSight; as many as there are
+  /// queries: none.
   constexpr std::int64_t FirstToSee(std::int64_t key) const {
     const std::int64_t half = shape.sequence / 2;
     if (sight == Sight::causal) {
@@ -50,6 +57,10 @@ struct Attention {
       return half;
     }
     return sight == Sight::first_half_of_keys && key >= half ? shape.sequence : 0;
+  }
+  /// The end of the queries that see it. No key is seen by less late ones than one before.
+  constexpr std::int64_t EndOfSight(std::int64_t key) const {
+    return window > 0 && key < shape.sequence - window ? key + window : shape.sequence;
   }
 };
 

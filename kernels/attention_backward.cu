@@ -82,21 +82,22 @@ struct QueriesBlock {
   __host__ __device__ void operator()(const TileTeam& team, Memory& memory, std::int64_t block) const {
     const Share share = plan.At(block, plan.op.shape.heads, true);
     const Tokens queries = plan.TileAt(share.tile);
-    const std::int64_t token = plan.Token(share, queries), last = plan.LastKeys(share.tile);
+    const std::int64_t token = plan.Token(share, queries);
+    const std::int64_t first = plan.FirstKeys(share.tile), last = plan.LastKeys(share.tile);
     if constexpr (kIsWhole) {
       q.Load(team, token, queries.count, share.head, 0, memory.own.first);
       if (last >= 0) {
-        LoadKeys(team, memory, share, 0, 0);
+        LoadKeys(team, memory, share, first, 0);
       }
     }
-    Delta(team, memory, share);
+    Delta(team, memory, share, memory.others[(first + 1) % Memory::kTurns].first);
     Factors<T, kWidth> own;
     if constexpr (kIsWhole) {
       own.Keep(team, memory.own);
     }
     Sums<T, kWidth> sums;
     sums.Clear();
-    for (std::int64_t tile = 0; tile <= last; ++tile) {
+    for (std::int64_t tile = first; tile <= last; ++tile) {
       Sums<T, kSide> scores, products;
       scores.Clear();
       products.Clear();
@@ -109,7 +110,7 @@ struct QueriesBlock {
         scores.AddTransposed(team, own.first, memory.others[turn].first);
         products.AddTransposed(team, own.second, memory.others[turn].second);
       } else {
-        MultiplyParts(team, memory, share, tile, scores, products);
+        MultiplyParts(team, memory, share, tile, tile == first, scores, products);
       }
       WithSoftmax(plan, share.tile, tile, [&](const auto& softmax) {
         scores.EachWith(team, products, [&](int row, int column, C& score, C product) {
@@ -127,11 +128,12 @@ struct QueriesBlock {
     store(dq_accumulator);
   }
 
-  /// Leaves dO in its place. Of the tiles for others it takes the last.
-  __host__ __device__ void Delta(const TileTeam& team, Memory& memory, const Share& share) const {
+  /// Leaves dO in its place. `outputs` is room for a tile.
+  __host__ __device__ void Delta(const TileTeam& team, Memory& memory, const Share& share,
+                                 Tile<T, kWidth>& outputs) const {
     const Tokens queries = plan.TileAt(share.tile);
     const std::int64_t token = plan.Token(share, queries);
-    Tile<T, kWidth>&outputs = memory.others[Memory::kTurns - 1].first, &gradients = memory.own.second;
+    Tile<T, kWidth>& gradients = memory.own.second;
     team.Each(2 * kSide, [&](int i) { memory.half_sum[i] = 0; });
     for (std::int64_t part = 0; part < plan.parts; ++part) {
       team.Sync();
@@ -170,13 +172,13 @@ struct QueriesBlock {
 
   /// The last part of K stays.
   __host__ __device__ void MultiplyParts(const TileTeam& team, Memory& memory, const Share& share, std::int64_t tile,
-                                         Sums<T, kSide>& scores, Sums<T, kSide>& products) const {
+                                         bool is_first, Sums<T, kSide>& scores, Sums<T, kSide>& products) const {
     const Tokens queries = plan.TileAt(share.tile);
     const std::int64_t token = plan.Token(share, queries);
     for (std::int64_t i = 0; i < plan.parts; ++i) {
       const std::int64_t part = plan.Part(i, share.part);
       team.Sync();  // all that was in the tiles has been read
-      if (tile == 0 || plan.parts > 1) {
+      if (is_first || plan.parts > 1) {
         q.Load(team, token, queries.count, share.head, part, memory.own.first);
         gradient.Load(team, token, queries.count, share.head, part, memory.own.second);
       }
@@ -209,10 +211,11 @@ struct KeysBlock {
   __host__ __device__ void operator()(const TileTeam& team, Memory& memory, std::int64_t block) const {
     const Share share = plan.At(block, plan.op.shape.kv_heads, false);
     const Tokens keys = plan.TileAt(share.tile);
-    const std::int64_t token = plan.Token(share, keys), first = plan.FirstQueries(share.tile);
+    const std::int64_t token = plan.Token(share, keys);
+    const std::int64_t first = plan.FirstQueries(share.tile), end = plan.EndOfQueries(share.tile);
     Place now{share.head * plan.Group(), first};
     Factors<T, kWidth> own;
-    const std::int64_t count = plan.Group() * (plan.tiles - first);
+    const std::int64_t count = plan.Group() * (end - first);
     if constexpr (kIsWhole) {
       LoadOwn(team, memory, share, 0);
       if (count > 0) {
@@ -225,7 +228,7 @@ struct KeysBlock {
     dk_sums.Clear();
     dv_sums.Clear();
     for (std::int64_t i = 0; i < count; ++i) {
-      const bool is_heads_last = now.tile + 1 == plan.tiles;
+      const bool is_heads_last = now.tile + 1 == end;
       const Place next{now.head + (is_heads_last ? 1 : 0), is_heads_last ? first : now.tile + 1};
       const int turn = kIsWhole ? static_cast<int>(i % 2) : 0;
       const Pair<T, kWidth>& others = memory.others[turn];
@@ -315,6 +318,7 @@ void AttentionBackward(const Attention& op, const ConstTensor& q, const ConstTen
   TIDEMARK_CHECK(dq.type == types.dq && dk.type == types.dk && dv.type == types.dv);
   TIDEMARK_CHECK(dq_accumulator.type == types.dq_accumulator && delta.type == types.delta);
   TIDEMARK_CHECK(shape.heads % shape.kv_heads == 0);
+  TIDEMARK_CHECK(op.window == 0 || (op.window > 0 && op.sight == Sight::causal));
   InTilesOf({q.type, k.type, v.type}, Longest(shape), [&]<class T, int kWidth>(TileKind<T, kWidth>) {
     using C = WideOf<T>;
     const std::int64_t size = shape.head_size, of_values = shape.value_size();

@@ -44,21 +44,27 @@ struct Mask {
   int seen;           ///< how many of the keys, from the first on, any query sees
   int blind;          ///< how many queries, from the first on, see nothing
   int ahead;          ///< how many keys behind its own place a query sees
+  int back;           ///< how many keys before its own place
   C scale;
 
   /// Whether each query sees all keys of a whole tile.
-  __host__ __device__ bool SeesAll() const { return seen == kSide && blind <= 0 && ahead >= kSide - 1; }
+  __host__ __device__ bool SeesAll() const {
+    return seen == kSide && blind <= 0 && ahead >= kSide - 1 && back >= kSide - 1;
+  }
   /// Of a whole tile of queries, too.
   __host__ __device__ bool HidesNothing() const { return queries == kSide && SeesAll(); }
 
   __host__ __device__ bool IsThere(int query, int key) const { return query < queries && key < keys; }
   /// -infinity where a query does not see a key.
   __host__ __device__ C Score(int query, int key, C product) const {
-    return key < seen && query >= blind && key <= query + ahead ? product * scale : -std::numeric_limits<C>::infinity();
+    return IsInSight(query, key) ? product * scale : -std::numeric_limits<C>::infinity();
   }
   /// Without a branch, so that the exponentials of a thread's scores overlap: 2^-infinity is 0.
-  __host__ __device__ bool Sees(int query, int key) const {
-    return query < queries && key < seen && query >= blind && key <= query + ahead;
+  __host__ __device__ bool Sees(int query, int key) const { return query < queries && IsInSight(query, key); }
+
+ private:
+  __host__ __device__ bool IsInSight(int query, int key) const {
+    return key < seen && query >= blind && key <= query + ahead && key >= query - back;
   }
 };
 
@@ -110,8 +116,12 @@ struct Plan {
   }
   __host__ __device__ std::int64_t Group() const { return op.shape.heads / op.shape.kv_heads; }
 
-  /// Attention::SeenBy and FirstToSee in tiles: of `tall` tiles of queries the last tile of keys that one of them sees,
-  /// -1 where there is none; of a tile of keys the first of queries, `tiles` where there is none.
+  /// What Attention says of tokens, in tiles: of `tall` tiles of queries the first and the last tile of keys that one
+  /// of them sees, -1 where there is no last; of a tile of keys the first of queries, `tiles` where there is none, and
+  /// the end of these.
+  __host__ __device__ std::int64_t FirstKeys(std::int64_t queries) const {
+    return op.FirstSeenBy(queries * kSide) / kSide;
+  }
   __host__ __device__ std::int64_t LastKeys(std::int64_t queries, int tall = 1) const {
     const std::int64_t end = (queries + tall) * kSide;
     const std::int64_t seen = op.SeenBy((end < op.shape.sequence ? end : op.shape.sequence) - 1);
@@ -121,8 +131,12 @@ struct Plan {
     const std::int64_t first = op.FirstToSee(keys * kSide);
     return first < op.shape.sequence ? first / kSide : tiles;
   }
+  __host__ __device__ std::int64_t EndOfQueries(std::int64_t keys) const {
+    const std::int64_t end = op.EndOfSight(keys * kSide + TileAt(keys).count - 1);
+    return (end + kSide - 1) / kSide;
+  }
 
-  /// Of tiles of keys up to LastKeys.
+  /// Of tiles of keys from FirstKeys to LastKeys, or a few before.
   __host__ __device__ Mask<C> MaskOf(std::int64_t queries, std::int64_t keys) const {
     // The last query sees most.
     const std::int64_t there = TileAt(keys).count, seen = op.SeenBy(op.shape.sequence - 1) - keys * kSide;
@@ -131,7 +145,15 @@ struct Plan {
             static_cast<int>(seen < there ? seen : there),
             static_cast<int>(op.FirstToSee(0) - queries * kSide),
             op.sight == Sight::causal && queries == keys ? 0 : kSide,
+            BackOf(queries, keys),
             scale};
+  }
+
+ private:
+  /// More than a tile counts as no limit, and so does no window.
+  __host__ __device__ int BackOf(std::int64_t queries, std::int64_t keys) const {
+    const std::int64_t back = op.window - 1 - (queries - keys) * kSide;
+    return op.window == 0 || back > kSide ? kSide : back < -kSide ? -kSide : static_cast<int>(back);
   }
 };
 

@@ -120,18 +120,20 @@ void AttentionScores(const HeadShape& shape, const ConstTensor& q, const ConstTe
       [&](const HeadMatrices& head) { return head.ScoresResult(scores); });
 }
 
-void CausalMask(const HeadShape& shape, const ConstTensor& scores, const Tensor& masked) {
+void CausalMask(const HeadShape& shape, std::int64_t window, const ConstTensor& scores, const Tensor& masked) {
   CheckScores(shape, scores.type);
   CheckScores(shape, masked.type);
+  TIDEMARK_CHECK(window >= 0);
   const std::int64_t s = shape.sequence;
   InArithmeticOf({scores.type, masked.type}, [&]<class C>(C) {
     Reader<C> inputs(scores, s);
     Writer<C> outputs(masked, s);
     for (std::int64_t row = 0; row < shape.batch * shape.heads * s; ++row) {
-      const std::int64_t visible = row % s + 1;
+      const std::int64_t end = row % s + 1, begin = window > 0 && end > window ? end - window : 0;
       C* to = outputs.At(row * s, s);
-      std::copy_n(inputs.At(row * s, s), visible, to);
-      std::fill(to + visible, to + s, -std::numeric_limits<C>::infinity());
+      std::fill_n(to, begin, -std::numeric_limits<C>::infinity());
+      std::copy_n(inputs.At(row * s, s) + begin, end - begin, to + begin);
+      std::fill(to + end, to + s, -std::numeric_limits<C>::infinity());
       outputs.Done(row * s, s);
     }
   });

@@ -91,13 +91,14 @@ struct SumGroupElement {
 
 template <class C>
 struct MaskRow {
-  std::int64_t sequence;
+  std::int64_t sequence, window;
   Input<C> scores;
   Output<C> masked;
   __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
     const std::int64_t begin = row * sequence, last = begin + row % sequence;
+    const std::int64_t before = window > 0 ? last - window : begin - 1;
     const auto visible = [&](std::int64_t i, C score) {
-      return i <= last ? score : -std::numeric_limits<C>::infinity();
+      return i <= last && i > before ? score : -std::numeric_limits<C>::infinity();
     };
     team.Each(begin, begin + sequence, [&](auto at) { masked.Set(at, Map(visible, IndexOf(at), scores[at])); });
   }
@@ -171,11 +172,13 @@ void AttentionScores(const HeadShape& shape, const ConstTensor& q, const ConstTe
   EachHead(shape, Query(shape, q), Transposed(Repeated(shape, k, HeadPart::key)), Scores(shape, scores), scores, queue);
 }
 
-void CausalMask(const HeadShape& shape, const ConstTensor& scores, const Tensor& masked, const Queue& queue) {
+void CausalMask(const HeadShape& shape, std::int64_t window, const ConstTensor& scores, const Tensor& masked,
+                const Queue& queue) {
   CheckScores(shape, scores.type);
   CheckScores(shape, masked.type);
+  TIDEMARK_CHECK(window >= 0);
   InArithmeticOf({scores.type, masked.type}, [&]<class C>(C) {
-    EachRow(queue, masked.type.elements / shape.sequence, MaskRow<C>{shape.sequence, scores, masked});
+    EachRow(queue, masked.type.elements / shape.sequence, MaskRow<C>{shape.sequence, window, scores, masked});
   });
 }
 

@@ -23,8 +23,8 @@ void SumRepeatedHeads(const HeadShape& shape, const ConstTensor& repeated, const
 
 /// scores = Q K^T, not scaled. `k` has `heads` heads.
 void AttentionScores(const HeadShape& shape, const ConstTensor& q, const ConstTensor& k, const Tensor& scores);
-/// -infinity where the key stands behind the query.
-void CausalMask(const HeadShape& shape, const ConstTensor& scores, const Tensor& masked);
+/// -infinity where the key stands behind the query, or `window` tokens or more before it; 0: no limit.
+void CausalMask(const HeadShape& shape, std::int64_t window, const ConstTensor& scores, const Tensor& masked);
 /// Of each of `rows` rows of `width`.
 void Softmax(std::int64_t rows, std::int64_t width, const ConstTensor& scores, const Tensor& softmax);
 /// dx = y (dy - sum of y dy), y the softmax.

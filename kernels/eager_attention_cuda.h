@@ -14,7 +14,8 @@ void SumRepeatedHeads(const HeadShape& shape, const ConstTensor& repeated, const
 
 void AttentionScores(const HeadShape& shape, const ConstTensor& q, const ConstTensor& k, const Tensor& scores,
                      const Queue& queue);
-void CausalMask(const HeadShape& shape, const ConstTensor& scores, const Tensor& masked, const Queue& queue);
+void CausalMask(const HeadShape& shape, std::int64_t window, const ConstTensor& scores, const Tensor& masked,
+                const Queue& queue);
 void Softmax(std::int64_t rows, std::int64_t width, const ConstTensor& scores, const Tensor& softmax,
              const Queue& queue);
 void SoftmaxGradient(std::int64_t rows, std::int64_t width, const ConstTensor& gradient, const ConstTensor& softmax,

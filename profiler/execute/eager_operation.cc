@@ -112,7 +112,7 @@ class AttentionBinder : public EagerBinder {
   }
   Operation Mask() const {
     return {{c_.Read(0).type}, [shape = shape_, scores = c_.Read(0)](Writes writes, const Queue& queue) {
-              on::CausalMask(queue, shape, scores, writes[0]);
+              on::CausalMask(queue, shape, 0, scores, writes[0]);
             }};
   }
   Operation Softmax() const {

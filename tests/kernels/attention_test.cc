@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/attention_merge.h"
@@ -53,6 +54,7 @@ struct Naive {
       for (std::int64_t h = 0; h < s.heads; ++h) {
         const std::int64_t first = t / s.sequence * s.sequence;
         const std::int64_t seen = c.op.sight == Sight::causal ? t - first + 1 : s.sequence;
+        const std::int64_t unseen = c.op.window > 0 ? std::max<std::int64_t>(0, seen - c.op.window) : 0;
         const auto key = [&](std::int64_t j) {
           return static_cast<std::size_t>((first + j) * s.kv_heads + h / (s.heads / s.kv_heads));
         };
@@ -60,7 +62,7 @@ struct Naive {
         const auto query = static_cast<std::size_t>((t * s.heads + h) * s.head_size);
         std::vector<double> weights;
         double sum = 0;
-        for (std::int64_t j = 0; j < seen; ++j) {
+        for (std::int64_t j = unseen; j < seen; ++j) {
           double score = 0;
           for (std::size_t d = 0; d < size; ++d) {
             score += q[query + d] * k[key(j) * size + d];
@@ -69,10 +71,10 @@ struct Naive {
           sum += weights.back();
         }
         lse.push_back(std::log(sum));
-        for (std::int64_t j = 0; j < seen; ++j) {
+        for (std::int64_t j = unseen; j < seen; ++j) {
           for (std::size_t d = 0; d < of_value; ++d) {
             output[query / size * of_value + d] +=
-                weights[static_cast<std::size_t>(j)] / sum * v[key(j) * of_value + d];
+                weights[static_cast<std::size_t>(j - unseen)] / sum * v[key(j) * of_value + d];
           }
         }
       }
@@ -89,6 +91,12 @@ const Attention kShapes[] = {
     {{.batch = 1, .sequence = 131, .heads = 2, .kv_heads = 2, .head_size = 10}, Sight::all},
     {{.batch = 2, .sequence = 5, .heads = 4, .kv_heads = 2, .head_size = 6, .value_head_size = 3}},
     {{.batch = 1, .sequence = 131, .heads = 2, .kv_heads = 2, .head_size = 4, .value_head_size = 9}},
+    // Windows of a token, of less than a tile, a token less and more than a tile, and of all tokens.
+    {.shape = {.batch = 2, .sequence = 5, .heads = 2, .kv_heads = 1, .head_size = 3}, .window = 1},
+    {.shape = {.batch = 2, .sequence = 5, .heads = 4, .kv_heads = 2, .head_size = 6}, .window = 3},
+    {.shape = {.batch = 1, .sequence = 200, .heads = 2, .kv_heads = 1, .head_size = 10}, .window = 63},
+    {.shape = {.batch = 1, .sequence = 200, .heads = 1, .kv_heads = 1, .head_size = 4}, .window = 65},
+    {.shape = {.batch = 1, .sequence = 131, .heads = 1, .kv_heads = 1, .head_size = 4}, .window = 131},
 };
 
 TEST(Attention, IsTheDefinitionForTilesOfEverySize) {
@@ -130,7 +138,7 @@ TEST(Attention, GradientsAreThoseOfFiniteDifferences) {
 TEST(Attention, GradientsOverSeveralTilesAreThoseOfTheDefinition) {
   // Directional derivatives along random directions, of the naive formula, at a size where a difference per element
   // would be slow.
-  for (const Attention& op : {kShapes[4], kShapes[5], kShapes[7]}) {
+  for (const Attention& op : {kShapes[4], kShapes[5], kShapes[7], kShapes[10], kShapes[11], kShapes[12]}) {
     Case c(op, DType::fp64);
     c.Forward();
     const Numbers d_output = Numbers::Random(c.output.type(), 4);

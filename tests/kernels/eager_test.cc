@@ -74,6 +74,7 @@ TEST(EagerNorm, OfNoRowsColumnsSumToZero) {
 struct EagerAttention {
   HeadShape s;
   bool causal;
+  std::int64_t window;
   Dropout dropout;
   Numbers q, k, v, output, softmax, weights, mask, k_all, v_all;
 
@@ -89,7 +90,7 @@ struct EagerAttention {
     masked = divided;
     if (causal) {
       masked = Numbers(scores.type());
-      CausalMask(s, divided, masked);
+      CausalMask(s, window, divided, masked);
     }
     Softmax(s.batch * s.heads * s.sequence, s.sequence, masked, softmax);
     mask = Numbers(DropoutOutputs(scores.type()).mask);
@@ -120,10 +121,11 @@ struct EagerAttention {
   }
 };
 
-EagerAttention MakeEager(DType dtype, bool causal, double p) {
+EagerAttention MakeEager(DType dtype, bool causal, double p, std::int64_t window = 0) {
   const HeadShape s{.batch = 2, .sequence = 5, .heads = 4, .kv_heads = 2, .head_size = 3};
   return {s,
           causal,
+          window,
           {.p = p, .seed = 1, .offset = 2},
           Numbers::Random({dtype, s.query_elements()}, 1),
           Numbers::Random({dtype, s.key_elements()}, 2),
@@ -138,12 +140,13 @@ EagerAttention MakeEager(DType dtype, bool causal, double p) {
 
 TEST(EagerAttention, WithoutDropoutIsTheMemoryLinearOneForwardAndBackward) {
   for (const DType dtype : {DType::fp64, DType::fp32}) {
-    for (const bool causal : {true, false}) {
-      EagerAttention eager = MakeEager(dtype, causal, 0);
+    for (const auto& [causal, window] :
+         {std::pair(true, 0), std::pair(false, 0), std::pair(true, 1), std::pair(true, 3), std::pair(true, 5)}) {
+      EagerAttention eager = MakeEager(dtype, causal, 0, window);
       eager.Forward();
       const Numbers d_output = Numbers::Random(eager.output.type(), 4);
       const EagerAttention::Gradients gradients = eager.Backward(d_output);
-      const Attention op{eager.s, causal ? Sight::causal : Sight::all};
+      const Attention op{.shape = eager.s, .sight = causal ? Sight::causal : Sight::all, .window = window};
       Numbers output(AttentionOutputs(op, dtype).output), lse(AttentionOutputs(op, dtype).lse);
       AttentionForward(op, eager.q, eager.k, eager.v, output, lse);
       const AttentionGradientTypes types = AttentionGradients(op, dtype);

@@ -20,6 +20,7 @@ struct Shape {
   Sight sight = Sight::causal;
   Layout layout = Layout::dense;
   double scale = 0;
+  std::int64_t window = 0;
 };
 
 // Tiles are of 64 tokens and of 48, 64 or 128 elements, of fp64 64; words are of 8 elements or less.
@@ -45,7 +46,17 @@ constexpr Shape kShapes[] = {
     {{1, 66, 1, 1, 192, 128}, Sight::causal, Layout::values_apart},
     {{1, 5, 2, 2, 136, 24}, Sight::causal, Layout::values_behind_one},
     {{1, 6, 1, 1, 40, 150}, Sight::second_half_of_queries},
+    // Windows of less than a tile, of a tile and of a token more, over tiles that none of a block's queries or keys
+    // sees; in whole heads, where a block may have two tiles of queries, and in parts.
+    {.heads = {3, 140, 2, 1, 48}, .layout = Layout::packed, .window = 9},
+    {.heads = {1, 200, 1, 1, 64}, .window = 64},
+    {.heads = {1, 200, 1, 1, 128}, .window = 65},
+    {.heads = {1, 150, 2, 1, 150}, .window = 20},
+    {.heads = {1, 66, 1, 1, 8}, .window = 66},
 };
+
+// Of a token alone, whose weight is 1: gradients are what is left of a difference, and times infinity anything.
+constexpr Shape kItself{.heads = {1, 200, 1, 1, 16}, .window = 1};
 
 /// An attention with its operands; q, k and v of up to three dtypes.
 struct Attended {
@@ -55,7 +66,8 @@ struct Attended {
   Numbers output, lse, gradient;  ///< the truth's, and random dO
 
   Attended(const Shape& shape, std::initializer_list<DType> dtypes)
-      : op{.shape = shape.heads, .sight = shape.sight, .scale = shape.scale}, layout(shape.layout) {
+      : op{.shape = shape.heads, .sight = shape.sight, .scale = shape.scale, .window = shape.window},
+        layout(shape.layout) {
     const HeadShape& s = op.shape;
     op.shape.before_value = layout == Layout::values_apart        ? s.value_size()
                             : layout == Layout::values_behind_one ? 1
@@ -148,7 +160,7 @@ Sizes SizesOf(const Attended& a) {
       const std::int64_t kv_head = head / (s.heads / s.kv_heads);
       const double delta = dot(o(query, head), d(query, head), s.value_size());
       double of_query = 0;
-      for (std::int64_t key = first; key < end; ++key) {
+      for (std::int64_t key = first + a.op.FirstSeenBy(query - first); key < end; ++key) {
         const double score = dot(q(query, head), k(key, kv_head), s.head_size) * a.Scale();
         const double weight = std::exp(score - lse[static_cast<std::size_t>(query * s.heads + head)]);
         const double size = weight * std::abs(dot(d(query, head), v(key, kv_head), s.value_size()) - delta);
@@ -197,7 +209,7 @@ void EachAttention(Body body) {
 }
 
 void CheckForward(const Place& place) {
-  EachAttention([&](const Attended& a, bool is_narrow) {
+  const auto check = [&](const Attended& a, bool is_narrow) {
     const Roundings r(a, is_narrow);
     const AttentionTypes types = AttentionOutputs(a.op, a.dtype());
     // A mean of values up to 1, by weights and their sum. Each tile of keys multiplies what was there by e^(a
@@ -210,7 +222,9 @@ void CheckForward(const Place& place) {
     operands.push_back(Written(types.lse, sum + std::log(r.tokens) + std::sqrt(r.size) + 4));
     Compare(place, operands, &kernels::AttentionForward, &cuda::AttentionForward,
             [&](auto run, const Tensors& t) { run(a.op, a.Q(t), a.K(t), a.V(t), t[n], t[n + 1]); });
-  });
+  };
+  EachAttention(check);
+  EachDType([&](DType dtype) { check(Attended(kItself, {dtype, dtype, dtype}), IsNarrow(dtype)); });
 }
 
 void CheckBackward(const Place& place) {

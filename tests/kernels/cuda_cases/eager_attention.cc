@@ -44,8 +44,10 @@ void CheckSumRepeated(const Place& place) {
 void CheckMask(const Place& place) {
   EachShape([&](const HeadShape& shape, DType dtype) {
     const TensorType type = ScoresOutput(shape, dtype);
-    Compare(place, {Read(Numbers::Random(type, 1)), Written(type, 0)}, &kernels::CausalMask, &cuda::CausalMask,
-            [&](auto run, const Tensors& t) { run(shape, t[0], t[1]); });
+    for (const std::int64_t window : {std::int64_t{0}, std::int64_t{1}, shape.sequence / 2}) {
+      Compare(place, {Read(Numbers::Random(type, 1)), Written(type, 0)}, &kernels::CausalMask, &cuda::CausalMask,
+              [&](auto run, const Tensors& t) { run(shape, window, t[0], t[1]); });
+    }
   });
 }
 
