@@ -95,6 +95,17 @@ std::vector<Field<Decoder>> MakeDecoderFields() {
   };
 }
 
+/// Of a network without windows none is written.
+void AddWindowFields(std::vector<Field<Decoder>>& fields) {
+  using D = Decoder;
+  fields.insert(fields.end(),
+                {FieldAt<D>(
+                     "sliding_window", [](D & d) -> auto& { return d.sliding_window; }, WholeNumber{0, D::kMostRows}),
+                 FieldAt<D>(
+                     "full_attention_every", [](D & d) -> auto& { return d.full_attention_every; },
+                     WholeNumber{0, D::kMostLayers})});
+}
+
 /// Of a network without such attention none is written.
 void AddLatentFields(std::vector<Field<Decoder>>& fields) {
   using D = Decoder;
@@ -189,6 +200,9 @@ const std::vector<Field<Decoder>>& DecoderFields() {
       }
     };
     std::size_t others = all.size();
+    AddWindowFields(all);
+    write_where(others, [](const Decoder& d) { return d.sliding_window > 0; });
+    others = all.size();
     AddLatentFields(all);
     write_where(others, [](const Decoder& d) { return d.IsLatent(); });
     others = all.size();

@@ -50,6 +50,8 @@ constexpr Meaning kMeanings[] = {
     {"network.parallel_residual", "whether attention and feed-forward part read the same input"},
     {"network.dropout", "the share of results that is dropped, which takes a mask to remember"},
     {"network.attention_dropout", "the share of attention weights that is dropped"},
+    {"network.sliding_window", "how many tokens one attends to at most, itself the last; 0: itself and all before"},
+    {"network.full_attention_every", "each so many-th layer has no such window; 0: all layers have it"},
     {"network.attention_kernel", "whether attention is one kernel or single operations, which keep all scores"},
     {"network.experts.count", "how many experts a layer has; 0: all layers have a feed-forward part instead"},
     {"network.experts.per_token", "how many experts each token goes to"},

@@ -25,9 +25,10 @@ long double FlopsBound(const Operator& op, const Machine& machine) {
     return FlopsInTiles(gemm->m, gemm->n, gemm->k, gemm->batch, machine);
   }
   const auto flops = static_cast<long double>(FlopsOf(op).count());
-  if (const auto* attention = std::get_if<Attention>(&op)) {
+  if (const auto* attention = std::get_if<Attention>(&op)) {  // a window leaves less to do
     const std::int64_t blocks = CeilDiv(attention->sequence, machine.tile_m);
-    return flops * static_cast<long double>(blocks * machine.tile_m) / static_cast<long double>(attention->sequence) *
+    return static_cast<long double>(FlopsOf(attention->Full()).count()) *
+           static_cast<long double>(blocks * machine.tile_m) / static_cast<long double>(attention->sequence) *
            static_cast<long double>(1 + CeilDiv(machine.processors, blocks));
   }
   if (const auto* loss = std::get_if<InfoNce>(&op)) {

@@ -340,6 +340,11 @@ class LayerTable {
     op.head_size = shape().head_size;
     op.value_head_size = decoder().latent.value_head_size;
     op.causal = decoder().causal;
+    if (decoder().sliding_window > 0 && decoder().sliding_window < shape().sequence) {
+      op.window = decoder().sliding_window;
+      op.full_layers = decoder().full_attention_every > 0 ? decoder().layers / decoder().full_attention_every : 0;
+      op.windowed_layers = decoder().layers - op.full_layers;
+    }
     op.backward = backward;
     op.dtype = parts_.partition().compute;
     return op;

@@ -83,6 +83,10 @@ struct Decoder {
   bool parallel_residual = false;  ///< attention and feed-forward both read the layer input (GPT-NeoX)
   double dropout = 0;              ///< hidden dropout: one mask byte an element where > 0
   bool causal = true;              ///< each token attends to those before it only
+  /// Of a causal mask: tokens that one attends to at most, itself the last of them (Beltagy et al., Longformer, 2020;
+  /// Jiang et al., Mistral 7B, 2023); 0: itself and all before it.
+  std::int64_t sliding_window = 0;
+  std::int64_t full_attention_every = 0;  ///< each so many-th layer has no window; 0: all have it
   /// How the modelling code computes attention: one memory-linear kernel, or a framework's single operations (scores in
   /// memory), with the softmax in the activations' dtype or in fp32 and cast back.
   enum class AttentionKernel : std::uint8_t {
@@ -104,6 +108,10 @@ struct Decoder {
   Experts experts;
 
   bool IsLatent() const { return latent.kv_lora_rank > 0; }
+  /// Of the network's layer number `layer`, from 0 on; 0: it has none.
+  std::int64_t WindowOf(std::int64_t layer) const {
+    return full_attention_every > 0 && (layer + 1) % full_attention_every == 0 ? 0 : sliding_window;
+  }
   bool NormalisesInputs() const { return norm_placement != NormPlacement::outputs; }
   bool NormalisesOutputs() const { return norm_placement != NormPlacement::inputs; }
   std::int64_t value_head_size() const { return IsLatent() ? latent.value_head_size : head_size; }

@@ -26,6 +26,8 @@ Status CheckBounds(const Decoder& d) {
       {"head_size", d.head_size, 1, Decoder::kMostHeadSize},
       {"vocabulary", d.vocabulary, 1, Decoder::kMostRows},
       {"positions", d.positions, 0, Decoder::kMostRows},
+      {"sliding_window", d.sliding_window, 0, Decoder::kMostRows},
+      {"full_attention_every", d.full_attention_every, 0, Decoder::kMostLayers},
       {"latent_attention.kv_lora_rank", d.latent.kv_lora_rank, 0, Decoder::kMostHidden},
       {"latent_attention.q_lora_rank", d.latent.q_lora_rank, 0, Decoder::kMostHidden},
       {"latent_attention.rope_head_size", d.latent.rope_head_size, 0, Decoder::kMostHeadSize},
@@ -64,6 +66,14 @@ Status CheckBounds(const Decoder& d) {
   if (d.qk_norm && d.qkv_views) {
     return BadInput("norms of queries and keys that are views of the packed projection are not modelled yet",
                     "set network.qkv_views to false, or network.qk_norm");
+  }
+  if (d.sliding_window > 0 && !d.causal) {
+    return BadInput("windows of attention that is not causal are not modelled yet",
+                    "set network.sliding_window to 0, or network.causal to true");
+  }
+  if (d.sliding_window > 0 && d.full_attention_every == 1) {
+    return BadInput("a full_attention_every of 1 leaves no layer its sliding_window",
+                    "set network.sliding_window to 0 where all layers attend to all tokens before");
   }
   if (d.heads % d.kv_heads != 0) {
     return BadInput(fmt::format("expected heads ({}) to be a multiple of kv_heads ({})", d.heads, d.kv_heads),
@@ -275,6 +285,10 @@ Status CheckDivision(const Decoder& d, const Partition& p) {
           "overwrites",
           "set buffers.tp_gather to pooled, or network.norm_placement to inputs or both");
     }
+  }
+  if (d.sliding_window > 0 && p.cp > 1) {
+    return BadInput("windows of attention (network.sliding_window) in a ring are not modelled yet",
+                    "set layout.cp to 1, or network.sliding_window to 0");
   }
   if (d.positions > 0 && p.sequence_length * p.cp > d.positions) {
     return BadInput(fmt::format("expected sequence_length of at most the {} learned positions, found {}", d.positions,

@@ -12,11 +12,19 @@ struct CountFlops {
   // Products of each pair (query, key), at twice a head's size each: scores over those of q and k and the output over
   // that of v in the forward pass; scores again, dQ and dK, and dV and dP in the backward pass (Dao et al.,
   // FlashAttention, 2022, algorithm 4). A causal mask leaves half of the pairs (the diagonal, 1/(2 sequence) of the
-  // square, is neglected as in the usual model-FLOPs accounting: PaLM, 2022, appendix B).
+  // square, is neglected as in the usual model-FLOPs accounting: PaLM, 2022, appendix B). A window of w of s tokens
+  // leaves w s - w^2 / 2, which of w = s is that half.
   Flops operator()(const Attention& op) const {
     const std::int64_t sizes = op.backward ? 3 * op.head_size + 2 * op.value_size() : op.head_size + op.value_size();
-    const Flops square = Flops(2) * op.batch * op.heads * op.sequence * op.sequence * sizes;
-    return op.causal ? square / 2 : square;
+    const Flops pair = Flops(2) * op.batch * op.heads * sizes, square = pair * op.sequence * op.sequence;
+    const Flops full = op.causal ? square / 2 : square;
+    if (op.window == 0) {
+      return full;
+    }
+    const Flops windowed = pair / 2 * op.window * (2 * op.sequence - op.window);
+    // The mean, rounded down; the products of all layers may be more than there are numbers.
+    const std::int64_t layers = op.windowed_layers + op.full_layers, more = (full - windowed).count();
+    return windowed + Flops(more / layers * op.full_layers + more % layers * op.full_layers / layers);
   }
 
   // An element of RMSNorm: square, sum, scale by rstd, scale by weight. LayerNorm: also sum, centre, shift. Backward:
@@ -89,6 +97,19 @@ struct CountBytes {
 };
 
 }  // namespace
+
+Attention Attention::Windowed() const {
+  Attention one = *this;
+  one.windowed_layers = 1;
+  one.full_layers = 0;
+  return one;
+}
+
+Attention Attention::Full() const {
+  Attention one = *this;
+  one.window = one.windowed_layers = one.full_layers = 0;
+  return one;
+}
 
 std::string_view Name(const Operator& op) {
   return std::visit([](const auto& alternative) { return alternative.kName; }, op);

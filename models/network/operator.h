@@ -28,14 +28,23 @@ struct Gemm {
 /// have a part of each sequence each, `sequence` counts the tokens of one, and the keys are those of the rank
 /// `ring_step` behind in the ring: under a causal mask every pair of ranks sees half of its pairs of tokens, as one
 /// rank's own (models/network/ring_attention.h).
+///
+/// Under a causal mask a query may see the last `window` keys alone, in some layers of a network and not in others. All
+/// its layers have one operator, the mean of theirs: so many with the window and so many without. What a step's layers
+/// add up to is theirs; what one of them takes is not.
 struct Attention {
   static constexpr std::string_view kName = "attention";
   std::int64_t batch = 0, heads = 0, kv_heads = 0, sequence = 0, head_size = 0;
   std::int64_t value_head_size = 0;  ///< of v and of the output; 0: as of q and k
   std::int64_t ring_step = 0;
+  std::int64_t window = 0;  ///< 0: none
+  std::int64_t windowed_layers = 0, full_layers = 0;
   bool causal = true, backward = false;
   DType dtype = DType::bf16;
   std::int64_t value_size() const { return value_head_size == 0 ? head_size : value_head_size; }
+  /// Of one layer with the window, and of one without.
+  Attention Windowed() const;
+  Attention Full() const;
   friend bool operator==(const Attention&, const Attention&) = default;
 };
 
@@ -130,6 +139,7 @@ void ForEachField(Attention& op, Visitor visit) {
   visit("batch", op.batch), visit("heads", op.heads), visit("kv_heads", op.kv_heads);
   visit("sequence", op.sequence), visit("head_size", op.head_size), visit("ring_step", op.ring_step);
   visit("causal", op.causal), visit("value_head_size", op.value_head_size);
+  visit("window", op.window), visit("windowed_layers", op.windowed_layers), visit("full_layers", op.full_layers);
   visit("backward", op.backward), visit("dtype", op.dtype);
 }
 template <class Visitor>

@@ -111,9 +111,9 @@ class AttentionBinder : public EagerBinder {
     return CopyTo(c_.Read(0).type.dtype, c_.Read(0), 1 / std::sqrt(static_cast<double>(shape_.head_size)));
   }
   Operation Mask() const {
-    return {{c_.Read(0).type}, [shape = shape_, scores = c_.Read(0)](Writes writes, const Queue& queue) {
-              on::CausalMask(queue, shape, 0, scores, writes[0]);
-            }};
+    return {{c_.Read(0).type},
+            [shape = shape_, window = decoder_.WindowOf(c_.block), scores = c_.Read(0)](
+                Writes writes, const Queue& queue) { on::CausalMask(queue, shape, window, scores, writes[0]); }};
   }
   Operation Softmax() const {
     const bool casts =

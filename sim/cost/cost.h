@@ -26,8 +26,9 @@ FlopsPerSec PeakOf(const Machine& machine, DType dtype);
 
 /// What a kernel takes beside nothing: max(flops / achievable rate, bytes / achievable bandwidth) + launch, flops
 /// stretched by tile and wave quantisation; of kinds that were measured on the machine work / rate + launch
-/// (models/machine/rates.h). An operator without work is not launched. Rounded once, when it is known what collectives
-/// beside it cost (overlap.h).
+/// (models/machine/rates.h). An operator without work is not launched. Of attention with a window in some layers the
+/// mean of both kinds, neither of which takes longer than without a window. Rounded once, when it is known what
+/// collectives beside it cost (overlap.h).
 double KernelSeconds(const Operator& op, const Machine& machine);
 
 /// Latency of the algorithm's steps plus wire bytes over the slowest link the group crosses.

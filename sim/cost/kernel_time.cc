@@ -37,6 +37,17 @@ double SecondsInWaves(double work, std::int64_t tiles, FlopsPerSec peak, const M
   return work / static_cast<double>(tiles) * slots / rate;
 }
 
+/// The tiles in which the windows of their queries begin are worked on whole: half of one more for a query that does
+/// not see the first token. (So are the tiles of the diagonal, which any causal mask has, and rates hold.)
+double BeginningsOfWindows(const Operator& op, const Machine& machine) {
+  const auto* attention = std::get_if<Attention>(&op);
+  if (attention == nullptr || attention->window == 0) {
+    return 1;
+  }
+  const auto sequence = static_cast<double>(attention->sequence), window = static_cast<double>(attention->window);
+  return 1 + (sequence - window) * static_cast<double>(machine.tile_m) / (window * (2 * sequence - window));
+}
+
 struct ArithmeticSeconds {
   const Machine& machine;
 
@@ -62,8 +73,8 @@ struct ArithmeticSeconds {
   double operator()(const Attention& op) const {
     const std::int64_t blocks = CeilDiv(op.sequence, machine.tile_m);
     const double padding = static_cast<double>(blocks * machine.tile_m) / static_cast<double>(op.sequence);
-    return SecondsInWaves(static_cast<double>(FlopsOf(op).count()) * padding, blocks * op.heads * op.batch,
-                          PeakOf(machine, op.dtype), machine);
+    return SecondsInWaves(static_cast<double>(FlopsOf(op).count()) * padding * BeginningsOfWindows(op, machine),
+                          blocks * op.heads * op.batch, PeakOf(machine, op.dtype), machine);
   }
 
   /// Nothing is known of its shape: as if it were large and well-shaped.
@@ -119,7 +130,7 @@ std::optional<double> MeasuredSeconds(const Operator& op, const Machine& machine
   }
   const std::optional<double> seconds = SecondsByCurve(WorkOf(op), machine);
   return seconds ? std::optional(std::max(*seconds, SecondsByCurve(SmallWorkOf(op), machine).value_or(0)) *
-                                 Unfilled(op, machine))
+                                 Unfilled(op, machine) * BeginningsOfWindows(op, machine))
                  : std::nullopt;
 }
 
@@ -143,7 +154,10 @@ Nanos HostTime(const Operator& op, const Machine& machine, std::int64_t ranks) {
                                SecondsAt(BytesMovedBy(op), machine.host_memory_bandwidth * part)));
 }
 
-double KernelSeconds(const Operator& op, const Machine& machine) {
+namespace {
+
+/// Of an operator of which all layers have the same.
+double SecondsOfOne(const Operator& op, const Machine& machine) {
   if (const auto* row = std::get_if<Tabulated>(&op); row != nullptr && row->nanoseconds > 0) {
     return static_cast<double>(row->nanoseconds) * 1e-9;  // measured: launch and traffic are in it
   }
@@ -159,6 +173,20 @@ double KernelSeconds(const Operator& op, const Machine& machine) {
   const double traffic = SecondsAt(bytes, machine.memory_bandwidth * machine.achievable_bandwidth);
   const double arithmetic = flops == Flops(0) ? 0 : std::visit(ArithmeticSeconds{machine}, op);
   return std::max(arithmetic, traffic) + launch;
+}
+
+}  // namespace
+
+double KernelSeconds(const Operator& op, const Machine& machine) {
+  const auto* attention = std::get_if<Attention>(&op);
+  if (attention == nullptr || attention->window == 0) {
+    return SecondsOfOne(op, machine);
+  }
+  const double full = SecondsOfOne(attention->Full(), machine);
+  const double windowed = std::min(full, SecondsOfOne(attention->Windowed(), machine));
+  const auto with = static_cast<double>(attention->windowed_layers),
+             without = static_cast<double>(attention->full_layers);
+  return (windowed * with + full * without) / (with + without);
 }
 
 }  // namespace tidemark

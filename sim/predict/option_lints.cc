@@ -18,6 +18,7 @@ class IdleOptions {
 
   void Append() {
     OfAttention();
+    OfWindows();
     OfBuffers();
     OfChunks();
     const bool returned =
@@ -75,6 +76,20 @@ class IdleOptions {
     if (Any(keeps_no_mask) && job_.SourceOf("network.attention_dropout") == kCommandLine) {
       Add("attention_dropout changes nothing: a flash kernel keeps no mask",
           "leave attention_dropout out, or choose an attention_kernel that keeps one: eager");
+    }
+  }
+
+  void OfWindows() {
+    const std::int64_t tokens = job_.sequence_length;
+    const auto has_window = [](const Decoder& d) { return d.sliding_window > 0; };
+    const auto hides = [tokens](const Decoder& d) { return d.sliding_window > 0 && d.sliding_window < tokens; };
+    if (Any(has_window) && !Any(hides) && job_.SourceOf("network.sliding_window") == kCommandLine) {
+      Add("sliding_window changes nothing: no sequence has more tokens than that",
+          "leave sliding_window out, or set it to less than sequence_length");
+    }
+    if (!Any(has_window) && job_.SourceOf("network.full_attention_every") == kCommandLine) {
+      Add("full_attention_every changes nothing: no layer has a window",
+          "leave full_attention_every out, or set sliding_window");
     }
   }
 

@@ -31,6 +31,41 @@ TEST(OperatorCosts, CountHalfTheSquareOfACausalAttention) {
   EXPECT_EQ(FlopsOf(attention), Flops(product * 5 / 2));
 }
 
+TEST(OperatorCosts, CountWhatAWindowLeaves) {
+  // Pairs of a token with itself count half, as without a window, and so do those that are as far apart as it is long.
+  for (const std::int64_t window : {1, 3, 8, 19, 20}) {
+    Attention op{.batch = 2, .heads = 3, .kv_heads = 3, .sequence = 20, .head_size = 4};
+    op.window = window;
+    op.windowed_layers = 1;
+    std::int64_t halves = 0;
+    for (std::int64_t query = 0; query < op.sequence; ++query) {
+      for (std::int64_t key = 0; key <= query; ++key) {
+        const std::int64_t apart = query - key;
+        halves += apart == 0 || apart == window ? 1 : apart < window ? 2 : 0;
+      }
+    }
+    EXPECT_EQ(FlopsOf(op), Flops(2 * 2 * 3 * 4 * halves)) << window;  // two products
+    op.backward = true;
+    EXPECT_EQ(FlopsOf(op), Flops(5 * 2 * 3 * 4 * halves)) << window;
+    EXPECT_EQ(BytesMovedBy(op), BytesMovedBy(op.Full())) << window;
+  }
+}
+
+TEST(OperatorCosts, OfWindowsInSomeLayersAreTheMeanOfAll) {
+  Attention op{.batch = 1, .heads = 1, .kv_heads = 1, .sequence = 20, .head_size = 7};
+  op.window = 3;
+  op.windowed_layers = 5;
+  op.full_layers = 2;
+  const Flops all = FlopsOf(op.Windowed()) * 5 + FlopsOf(op.Full()) * 2;
+  EXPECT_EQ(FlopsOf(op), all / 7);
+  EXPECT_GT(FlopsOf(op.Full()), FlopsOf(op));
+  // Where the sum of all layers is more than 2^63.
+  op.sequence = 1 << 24;
+  op.heads = 1 << 10;
+  op.windowed_layers = op.full_layers = 1 << 13;
+  EXPECT_EQ(FlopsOf(op), FlopsOf(op.Windowed()) + Flops((FlopsOf(op.Full()) - FlopsOf(op.Windowed())).count() / 2));
+}
+
 TEST(OperatorCosts, MoveEachTensorOfAnAttentionOnce) {
   Attention attention;
   attention.batch = 1, attention.heads = 4, attention.kv_heads = 2, attention.sequence = 8, attention.head_size = 16;

@@ -62,6 +62,7 @@ std::map<std::string, bool> NewestFeatures(const Job& job) {
           {"(norms of outputs)", TowerOf(job.network).NormalisesOutputs()},
           {"(norms of outputs alone)", !TowerOf(job.network).NormalisesInputs()},
           {"(norms of all heads at once)", TowerOf(job.network).qk_norm_over == Decoder::QkNormOver::all_heads},
+          {"(sliding windows)", TowerOf(job.network).sliding_window > 0},
           {"(experts)", ExpertsOf(job.network) != nullptr},
           {"(layers before those with experts)", TowerOf(job.network).experts.dense_layers > 0},
           {"(experts on other ranks)", job.layout.ep > 1},

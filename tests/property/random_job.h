@@ -17,6 +17,7 @@
 #include "tests/property/random_latent_attention.h"
 #include "tests/property/random_norms.h"
 #include "tests/property/random_ring.h"
+#include "tests/property/random_sliding_window.h"
 #include "tests/sim/axis_values.h"
 #include "tests/sim/dice.h"
 
@@ -41,6 +42,7 @@ class JobGenerator {
         expert_dice_(seed + 5),
         norm_dice_(seed + 6),
         latent_dice_(seed + 7),
+        window_dice_(seed + 8),
         strategies_(AllStrategies()) {}
 
   Job Next() {
@@ -80,6 +82,7 @@ class JobGenerator {
     PutLatentAttention(job, latent_dice_);
     PutExperts(job, expert_dice_);
     PutNorms(job, norm_dice_);
+    PutSlidingWindow(job, window_dice_);
     return job;
   }
 
@@ -387,7 +390,8 @@ class JobGenerator {
     return kind.key.starts_with("gemm_inner") || kind.key.starts_with("dropout") || kind.key.starts_with("column_sum");
   }
 
-  Dice dice_, recompute_dice_, allocator_dice_, later_rates_dice_, ring_dice_, expert_dice_, norm_dice_, latent_dice_;
+  Dice dice_, recompute_dice_, allocator_dice_, later_rates_dice_, ring_dice_, expert_dice_, norm_dice_, latent_dice_,
+      window_dice_;
   std::vector<Strategy> strategies_;
 };
 

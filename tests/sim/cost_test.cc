@@ -183,6 +183,41 @@ TEST(KernelTime, AttentionPadsItsRowsToTiles) {
   EXPECT_EQ(Time(op, ToyForArithmetic()), Nanos(2400));
 }
 
+Attention Windowed(std::int64_t sequence, std::int64_t window) {
+  Attention op{.batch = 1, .heads = 4, .kv_heads = 4, .sequence = sequence, .head_size = 10};
+  op.window = window;
+  op.windowed_layers = 1;
+  return op;
+}
+
+TEST(KernelTime, AWindowLeavesItsKeysAndHalfATileWhereItBegins) {
+  // 1000 tokens are ten tiles, and 4 heads ten full waves. The mean of the queries behind the window's 200 tokens has
+  // 200 keys and half a tile of 100; 200 tokens before them have 100 keys in the mean: 1000 x 200 - 200^2 / 2 + 800 x
+  // 50 = 220,000 pairs, 4 x 10 flops each, of 4 heads at 1e12 flop/s.
+  EXPECT_EQ(Time(Windowed(1000, 200), ToyForArithmetic()), Nanos(35200));
+  EXPECT_EQ(Time(Windowed(1000, 200).Full(), ToyForArithmetic()), Nanos(80000));
+}
+
+TEST(KernelTime, NoWindowTakesLongerThanNone) {
+  // 1000 x 990 - 990^2 / 2 + 10 x 50 = 500,450 pairs are more than half the square: no tile is left out.
+  EXPECT_EQ(Time(Windowed(1000, 990), ToyForArithmetic()), Nanos(80000));
+}
+
+TEST(KernelTime, OfWindowsInSomeLayersIsTheMeanOfAll) {
+  Attention op = Windowed(1000, 200);
+  op.windowed_layers = 3;
+  op.full_layers = 1;
+  EXPECT_EQ(Time(op, ToyForArithmetic()), Nanos((3 * 35200 + 80000) / 4));
+}
+
+TEST(KernelTime, OfAWindowIsByTheRateOfSequencesWithAsManyKeysToAQuery) {
+  Machine machine = ToyForArithmetic();
+  machine.rates["attention.bf16"] = {{400, 1e12}, {1000, 2e12}};
+  // 180,000 pairs, stretched to 220,000, at the rate of 400 tokens.
+  EXPECT_EQ(Time(Windowed(1000, 200), machine), Nanos(35200));
+  EXPECT_EQ(Time(Windowed(1000, 200).Full(), machine), Nanos(40000));
+}
+
 TEST(KernelTime, StreamingOperatorsTakeTheTimeOfTheirTraffic) {
   EXPECT_EQ(Time(Pointwise{.elements = 10, .bytes_moved = 3000, .flops_per_element = 1000000}, Toy()), Nanos(3000));
   EXPECT_EQ(Time(Rope{.elements = 1000}, Toy()), Nanos(4000));  // 2 bytes in, 2 bytes out

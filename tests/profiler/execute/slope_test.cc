@@ -147,6 +147,17 @@ const std::vector<Sloping> kSloping = {
      }},
     {"eager_low_precision_norms", [](Decoder& d) { d.norm_kernel = Kernel::eager_low_precision; }},
     {"eager_attention", [](Decoder& d) { d.attention_kernel = Decoder::AttentionKernel::eager_fp32_softmax; }},
+    {"windows_and_none",
+     [](Decoder& d) {
+       d.layers = 2;
+       d.sliding_window = 3;
+       d.full_attention_every = 2;
+     }},
+    {"windows_of_eager_attention",
+     [](Decoder& d) {
+       d.attention_kernel = Decoder::AttentionKernel::eager;
+       d.sliding_window = 5;
+     }},
     {"angles_of_pairs", [](Decoder& d) { d.rotary_table = Decoder::RotaryTable::pairs; }},
     {"angles_of_elements", [](Decoder& d) { d.rotary_table = Decoder::RotaryTable::elements; }},
     {"latent",
