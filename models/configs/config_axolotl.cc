@@ -222,8 +222,12 @@ class Axolotl {
 
   /// Liger's kernels are a plugin, and each is asked for.
   void TranslateKernels() {
-    if (const ConfigValue* eager = Given(root_, "eager_attention"); eager != nullptr && eager->text == "true") {
-      Put("attn_implementation", Retold(*eager, "eager"));
+    for (const auto& [path, kernel] :
+         {std::pair("eager_attention", "eager"), std::pair("flash_attention", "flash_attention_2"),
+          std::pair("flex_attention", "flex_attention")}) {
+      if (const ConfigValue* wanted = Given(root_, path); wanted != nullptr && wanted->text == "true") {
+        Put("attn_implementation", Retold(*wanted, kernel));
+      }
     }
     const ConfigValue* plugins = Given(root_, "plugins");
     const auto is_liger = [](const ConfigValue& one) { return one.text.find("liger") != std::string::npos; };

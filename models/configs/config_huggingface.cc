@@ -20,6 +20,7 @@
 #include "models/configs/huggingface_gpt.h"
 #include "models/configs/huggingface_keys.h"
 #include "models/configs/huggingface_norms.h"
+#include "models/configs/huggingface_windows.h"
 
 namespace tidemark {
 namespace {
@@ -105,11 +106,14 @@ Decoder ReadGranite(Keys& keys) {
   return d;
 }
 
-Decoder ReadMistral(Keys& keys) {
+Decoder ReadMistralLayers(Keys& keys, std::int64_t default_window) {
   Decoder d = ReadDecoder(keys, {.ffn = 14336, .kv_heads = 8, .vocabulary = 32000, .null_kv_heads = true});
   ReadHeadSizeOrNull(keys, d);
+  ReadWindow(keys, d, default_window);
   return d;
 }
+
+Decoder ReadMistral(Keys& keys) { return ReadMistralLayers(keys, 4096); }
 
 /// Its queries, keys and values are parts of one product, and so are the gate and what it multiplies: the latter keep
 /// as many bytes as two products would.
@@ -117,6 +121,7 @@ Decoder ReadPhi3(Keys& keys) {
   Decoder d = ReadDecoder(keys, {.hidden = 3072, .ffn = 8192, .vocabulary = 32064, .null_kv_heads = true});
   d.qkv_views = true;
   ReadHeadSize(keys, d);
+  ReadWindow(keys, d, 0);
   keys.Require(keys.Fraction("resid_pdrop", 0.0) == 0, "resid_pdrop", "expected 0",
                "dropout in the layers and none on the embedding cannot be represented");
   return d;
@@ -134,12 +139,14 @@ Decoder ReadSmolLm3(Keys& keys) {
                                  .tied_embeddings = true});
   ReadHeadSize(keys, d);
   ReadEqualBiases(keys, d);
+  RequireNoWindow(keys);
   return d;
 }
 
 Decoder ReadQwen2(Keys& keys) {
   Decoder d = ReadDecoder(keys, {.ffn = 22016, .kv_heads = 32, .vocabulary = 151936, .null_kv_heads = true});
   ReadHeadSize(keys, d);
+  ReadUsedWindow(keys, d);
   d.qkv_bias = true;
   return d;
 }
@@ -153,12 +160,13 @@ Decoder ReadQwen3(Keys& keys) {
   constexpr std::int64_t kHeadSize = 128;  // whatever the hidden size is
   Decoder d = ReadDecoder(keys, {.ffn = 22016, .kv_heads = 32, .vocabulary = 151936, .null_kv_heads = true});
   d.head_size = keys.Whole("head_dim", kHeadSize);
+  ReadUsedWindow(keys, d);
   ReadQwen3Attention(keys, d);
   return d;
 }
 
 Decoder ReadMixtral(Keys& keys) {
-  Decoder d = ReadMistral(keys);
+  Decoder d = ReadMistralLayers(keys, 0);
   ReadHuggingFaceExperts(keys, d.experts, "num_local_experts", 8, 2);
   d.experts.ffn = d.ffn;
   return d;
@@ -181,6 +189,7 @@ Decoder ReadQwen2Moe(Keys& keys) {
       ReadDecoder(keys, {.hidden = 2048, .ffn = 5632, .layers = 24, .heads = 16, .kv_heads = 16, .vocabulary = 151936});
   d.qkv_bias = keys.Truth("qkv_bias", true);
   ReadHeadSize(keys, d);
+  RequireNoWindow(keys);
   ReadHuggingFaceExperts(keys, d.experts, "num_experts", 60, 4);
   d.experts.ffn = keys.Whole("moe_intermediate_size", 1408);
   d.experts.shared_ffn = keys.Whole("shared_expert_intermediate_size", 5632);
@@ -192,6 +201,9 @@ Decoder ReadQwen2Moe(Keys& keys) {
 Decoder ReadQwen3Moe(Keys& keys) {
   Decoder d = ReadDecoder(keys, {.hidden = 2048, .ffn = 6144, .layers = 24, .kv_heads = 4, .vocabulary = 151936});
   ReadHeadSize(keys, d);
+  if (keys.Truth("use_sliding_window", false)) {  // of all layers
+    ReadWindow(keys, d, 4096);
+  }
   ReadQwen3Attention(keys, d);
   ReadHuggingFaceExperts(keys, d.experts, KeyOfExperts(keys), 128, 8);
   d.experts.ffn = keys.Whole("moe_intermediate_size", 768);
@@ -236,7 +248,7 @@ constexpr ModelType kModelTypes[] = {
     {"mistral", &ReadMistral},
     {"mixtral", &ReadMixtral, true},
     {"olmo2", &ReadOlmo2, false, kFp32Weight},
-    {"olmo3", &ReadOlmo2, false, kFp32Weight},
+    {"olmo3", &ReadOlmo3, false, kFp32Weight},
     {"olmoe", &ReadOlmoe, true},
     {"opt", &ReadOpt},
     {"phi3", &ReadPhi3},

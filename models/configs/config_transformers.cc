@@ -278,6 +278,9 @@ class Arguments {
     if (decoder == nullptr) {
       return Done{};
     }
+    if (decoder->sliding_window > 0 && !LeavesOutWhatWindowsHide(root_, recipe_)) {
+      settings_["network.sliding_window"] = Retold(fields_.Value("attn_implementation", ""), "0");
+    }
     const bool rms = decoder->norm == Decoder::Norm::rms;
     const char* path = recipe_ == Recipe::llama_factory ? "enable_liger_kernel" : "use_liger_kernel";
     TIDEMARK_ASSIGN(bool liger, fields_.IsTrue(path));

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "models/configs/huggingface_decoder.h"
+#include "models/configs/huggingface_windows.h"
 
 namespace tidemark {
 namespace {
@@ -106,6 +107,7 @@ Decoder ReadStarcoder2(HuggingFaceKeys& keys) {
                                  .vocabulary = 49152,
                                  .tied_embeddings = true});
   ReadHeadSizeOrNull(keys, d);
+  ReadWindow(keys, d, 0);
   d.norm = Decoder::Norm::layer;
   d.ffn_kind = Decoder::Ffn::two_layer;
   d.relu = keys.Word("hidden_act", "gelu_pytorch_tanh") == "relu";

@@ -13,8 +13,8 @@ Decoder ReadExaone4(HuggingFaceKeys& keys);
 Decoder ReadGemma3Text(HuggingFaceKeys& keys);
 Decoder ReadGlm4(HuggingFaceKeys& keys);
 Decoder ReadMiniMaxM2(HuggingFaceKeys& keys);
-/// OLMo 3's as well, whose class has the same keys beside those of windows.
 Decoder ReadOlmo2(HuggingFaceKeys& keys);
+Decoder ReadOlmo3(HuggingFaceKeys& keys);
 Decoder ReadOlmoe(HuggingFaceKeys& keys);
 
 }  // namespace tidemark

@@ -281,6 +281,17 @@ std::string_view NameOf(Recipe recipe) {
 
 bool IsInBf16ByItself(Recipe recipe) { return recipe == Recipe::trl || recipe == Recipe::open_instruct; }
 
+bool LeavesOutWhatWindowsHide(const ConfigValue& root, Recipe recipe) {
+  const auto text = [&](std::string_view path) {
+    const ConfigValue* value = Given(root, path);
+    return value == nullptr ? std::string() : value->text;
+  };
+  const std::string kernel = text("attn_implementation");
+  return kernel.find("flash") != std::string::npos || kernel.find("flex") != std::string::npos ||
+         text("flash_attn").starts_with("fa") ||
+         (recipe == Recipe::open_instruct && !IsSameValue(text("use_flash_attn"), "false"));
+}
+
 Status CheckTransformersFields(const ConfigValue& root, Recipe recipe, const Settings& given) {
   const TransformersFields fields(root, recipe);
   TIDEMARK_TRY(CheckThatItTrains(fields));

@@ -142,6 +142,14 @@ TEST(ConfigAxolotl, LayersOfTheCommandLineAreOfTheFilesNetwork) {
   EXPECT_EQ(TextOf(settings, "network.norm_kernel"), "fused");
 }
 
+TEST(ConfigAxolotl, WindowsCountWhereTheKernelLeavesOutWhatTheyHide) {
+  EXPECT_EQ(TextOf(MustRead(kFormat, SampleText(kSample), kSet), "network.sliding_window"), "(nothing)");
+  const std::string by_itself = SampleWith("flash_attention: true", "flash_attention: false");
+  EXPECT_EQ(TextOf(MustRead(kFormat, by_itself, kSet), "network.sliding_window"), "0");
+  EXPECT_EQ(TextOf(MustRead(kFormat, by_itself + "flex_attention: true\n", kSet), "network.sliding_window"),
+            "(nothing)");
+}
+
 TEST(ConfigAxolotl, SaysAllThatIsMissingAtOnce) {
   EXPECT_THAT(
       RefusalOf(kFormat,

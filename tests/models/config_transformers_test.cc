@@ -265,26 +265,6 @@ TEST(ConfigTransformers, Optimizers) {
 
 /// Liger's kernels for Llama's relatives (monkey_patch.py): rope, swiglu, rms_norm and fused_linear_cross_entropy are
 /// on by themselves. Without them LlamaRMSNorm casts up and, before its weight, down again.
-TEST(ConfigTransformers, KernelsAreTransformersOrLigers) {
-  const Settings eager = MustRead(kFormat, SampleText(kSample), kSet);
-  EXPECT_EQ(TextOf(eager, "network.norm_kernel"), "eager");
-  EXPECT_EQ(TextOf(eager, "buffers.fused_glu"), "false");
-  EXPECT_EQ(TextOf(eager, "buffers.fused_rope"), "false");
-  EXPECT_EQ(TextOf(eager, "loss"), "(nothing)");
-  const Settings liger = MustRead(kFormat, SampleText(kSample) + "use_liger_kernel: true\n", kSet);
-  EXPECT_EQ(TextOf(liger, "network.norm_kernel"), "fused");
-  EXPECT_EQ(TextOf(liger, "buffers.fused_glu"), "true");
-  EXPECT_EQ(TextOf(liger, "buffers.fused_rope"), "true");
-  EXPECT_EQ(TextOf(liger, "loss"), "fused");
-  const Settings some =
-      MustRead(kFormat, SampleText(kSample) + "use_liger_kernel: true\nliger_kernel_config: {rms_norm: false}\n", kSet);
-  EXPECT_EQ(TextOf(some, "network.norm_kernel"), "eager");
-  // GPT-2 has LayerNorm, and Liger no kernels for it.
-  const Settings gpt2 = MustRead(kFormat, Plain("use_liger_kernel: true\n"), kBf16);
-  EXPECT_EQ(TextOf(gpt2, "loss"), "(nothing)");
-  EXPECT_EQ(TextOf(gpt2, "network.norm_kernel"), "(nothing)");
-}
-
 TEST(ConfigTransformers, SaysAllThatIsMissingAtOnce) {
   const std::string refusal = RefusalOf(kFormat, "per_device_train_batch_size: 2\n");
   EXPECT_THAT(refusal, HasSubstr("Hugging Face's config does not say the network, nor the length of sequences"));

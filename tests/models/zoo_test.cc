@@ -22,6 +22,7 @@ const std::map<std::string, std::int64_t>& Published() {
       {"gpt-neox-20b", 20'554'567'680},       // paper: GPT-NeoX-20B, Black et al. 2022, and its model card
       {"pythia-1b", 1'011'781'632},           // paper: Pythia, Biderman et al. 2023, model card "total params"
       {"phi-3-mini", 3'821'079'552},          // HF microsoft/Phi-3-mini-4k-instruct
+      {"phi-3-mini-128k", 3'821'079'552},     // HF microsoft/Phi-3-mini-128k-instruct
       {"phi-4", 14'659'507'200},              // HF microsoft/phi-4
       {"phi-4-mini", 3'836'021'760},          // HF microsoft/Phi-4-mini-instruct
       {"opt-1.3b", 1'315'758'080},            // HF facebook/opt-1.3b
@@ -34,6 +35,8 @@ const std::map<std::string, std::int64_t>& Published() {
       {"llama-3.1-405b", 405'853'388'800},    // HF meta-llama/Llama-3.1-405B
       {"llama-3.2-1b", 1'235'814'400},        // HF meta-llama/Llama-3.2-1B
       {"mistral-7b", 7'241'732'096},          // HF mistralai/Mistral-7B-v0.1
+      {"mistral-7b-v0.2", 7'241'732'096},     // HF mistralai/Mistral-7B-Instruct-v0.2
+      {"mistral-7b-v0.3", 7'248'023'552},     // HF mistralai/Mistral-7B-v0.3
       {"mixtral-8x7b", 46'702'792'704},       // shapes of mistralai/Mixtral-8x7B-v0.1: "46.7B"
       {"qwen1.5-moe-a2.7b", 14'315'784'192},  // shapes of Qwen/Qwen1.5-MoE-A2.7B: "14.3B"
       {"qwen2-7b", 7'615'616'512},            // HF Qwen/Qwen2-7B
