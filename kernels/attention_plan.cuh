@@ -136,7 +136,7 @@ struct Plan {
     return (end + kSide - 1) / kSide;
   }
 
-  /// Of tiles of keys from FirstKeys to LastKeys, or a few before.
+  /// Of tiles of keys from FirstKeys to LastKeys.
   __host__ __device__ Mask<C> MaskOf(std::int64_t queries, std::int64_t keys) const {
     // The last query sees most.
     const std::int64_t there = TileAt(keys).count, seen = op.SeenBy(op.shape.sequence - 1) - keys * kSide;
@@ -153,7 +153,7 @@ struct Plan {
   /// More than a tile counts as no limit, and so does no window.
   __host__ __device__ int BackOf(std::int64_t queries, std::int64_t keys) const {
     const std::int64_t back = op.window - 1 - (queries - keys) * kSide;
-    return op.window == 0 || back > kSide ? kSide : back < -kSide ? -kSide : static_cast<int>(back);
+    return op.window == 0 || back > kSide ? kSide : static_cast<int>(back);
   }
 };
 

@@ -93,7 +93,9 @@ constexpr std::array kRenamed = {
 };
 
 /// Read by name, beside those of the tables.
-constexpr std::string_view kOther[] = {"bf16",
+constexpr std::string_view kOther[] = {"flash_attention",
+                                       "flex_attention",
+                                       "bf16",
                                        "fp16",
                                        "bfloat16",
                                        "float16",
@@ -132,7 +134,7 @@ class Axolotl {
     TIDEMARK_TRY(TranslateTypes());
     TranslateShards();
     TIDEMARK_TRY(RefusePlugins());
-    TranslateKernels();
+    TIDEMARK_TRY(TranslateKernels());
     return arguments_;
   }
 
@@ -221,18 +223,23 @@ class Axolotl {
   }
 
   /// Liger's kernels are a plugin, and each is asked for.
-  void TranslateKernels() {
+  Status TranslateKernels() {
     for (const auto& [path, kernel] :
          {std::pair("eager_attention", "eager"), std::pair("flash_attention", "flash_attention_2"),
           std::pair("flex_attention", "flex_attention")}) {
-      if (const ConfigValue* wanted = Given(root_, path); wanted != nullptr && wanted->text == "true") {
+      const ConfigValue* wanted = Given(root_, path);
+      if (wanted == nullptr) {
+        continue;
+      }
+      TIDEMARK_ASSIGN(const bool on, Truth{}.Read(*wanted).At(fmt::format("{}: {}", wanted->where, path)));
+      if (on) {
         Put("attn_implementation", Retold(*wanted, kernel));
       }
     }
     const ConfigValue* plugins = Given(root_, "plugins");
     const auto is_liger = [](const ConfigValue& one) { return one.text.find("liger") != std::string::npos; };
     if (plugins == nullptr || std::ranges::none_of(plugins->items, is_liger)) {
-      return;
+      return Done{};
     }
     Put("use_liger_kernel", Retold(*plugins, "true"));
     ConfigValue kernels = MapAt(*plugins);
@@ -244,6 +251,7 @@ class Axolotl {
       kernels.fields.push_back({kernel, on == nullptr ? Retold(*plugins, "false") : *on});
     }
     Put("liger_kernel_config", kernels);
+    return Done{};
   }
 
   const ConfigValue& root_;

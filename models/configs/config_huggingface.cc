@@ -139,7 +139,7 @@ Decoder ReadSmolLm3(Keys& keys) {
                                  .tied_embeddings = true});
   ReadHeadSize(keys, d);
   ReadEqualBiases(keys, d);
-  RequireNoWindow(keys);
+  RequireNoWindow(keys, 0);
   return d;
 }
 
@@ -189,7 +189,7 @@ Decoder ReadQwen2Moe(Keys& keys) {
       ReadDecoder(keys, {.hidden = 2048, .ffn = 5632, .layers = 24, .heads = 16, .kv_heads = 16, .vocabulary = 151936});
   d.qkv_bias = keys.Truth("qkv_bias", true);
   ReadHeadSize(keys, d);
-  RequireNoWindow(keys);
+  RequireNoWindow(keys, 4096);
   ReadHuggingFaceExperts(keys, d.experts, "num_experts", 60, 4);
   d.experts.ffn = keys.Whole("moe_intermediate_size", 1408);
   d.experts.shared_ffn = keys.Whole("shared_expert_intermediate_size", 5632);

@@ -269,8 +269,9 @@ class Arguments {
     return Done{};
   }
 
-  /// transformers' models are eager code, norms included; Liger puts kernels of its own in their place (Llama's
-  /// relatives, which have RMSNorm). Their losses free the logits before the backward pass: upcast-logits.
+  /// Windows count where a kernel is asked for that leaves out what they hide. transformers' models are eager code,
+  /// norms included; Liger puts kernels of its own in their place (Llama's relatives, which have RMSNorm). Their losses
+  /// free the logits before the backward pass: upcast-logits.
   Status ReadKernels() {
     std::map<std::string, std::string> sources;
     TIDEMARK_ASSIGN(const Network network, ReadNetwork(Known(), {}, sources));
@@ -278,7 +279,8 @@ class Arguments {
     if (decoder == nullptr) {
       return Done{};
     }
-    if (decoder->sliding_window > 0 && !LeavesOutWhatWindowsHide(root_, recipe_)) {
+    TIDEMARK_ASSIGN(const bool leaves_out, LeavesOutWhatWindowsHide(fields_, recipe_));
+    if (decoder->sliding_window > 0 && !leaves_out) {
       settings_["network.sliding_window"] = Retold(fields_.Value("attn_implementation", ""), "0");
     }
     const bool rms = decoder->norm == Decoder::Norm::rms;

@@ -139,6 +139,8 @@ constexpr std::array kModels = {
     HubModel{"google/gemma-2b-it", "gemma-2b"},
     HubModel{"google/gemma-7b", "gemma-7b"},
     HubModel{"google/gemma-7b-it", "gemma-7b"},
+    HubModel{"google/gemma-3-270m", "gemma-3-270m"},
+    HubModel{"google/gemma-3-270m-it", "gemma-3-270m"},
     HubModel{"google/gemma-3-1b-pt", "gemma-3-1b"},
     HubModel{"google/gemma-3-1b-it", "gemma-3-1b"},
     HubModel{"allenai/olmo-2-1124-7b", "olmo-2-7b"},

@@ -21,7 +21,7 @@ Decoder ReadExaone4(HuggingFaceKeys& keys) {
   ReadHeadSize(keys, d);
   d.norm_placement = Decoder::NormPlacement::outputs;
   d.qk_norm = true;
-  ReadWindowOfMost(keys, d, 4096, 4);
+  ReadWindowByPattern(keys, d, 4096, 4);
   return d;
 }
 
@@ -38,7 +38,7 @@ Decoder ReadGemma3Text(HuggingFaceKeys& keys) {
   d.norm_placement = Decoder::NormPlacement::both;
   d.qk_norm = true;
   d.causal = !TruthOrNull(keys, "use_bidirectional_attention");
-  ReadWindowOfMost(keys, d, 4096, 6);
+  ReadWindowByPattern(keys, d, 4096, 6);
   RequireNoAttentionBias(keys);
   for (const char* const cap : {"attn_logit_softcapping", "final_logit_softcapping"}) {
     keys.Require(!keys.Has(cap), cap, "expected null", "scores or logits behind a tanh cannot be represented");

@@ -3,9 +3,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "models/configs/window_pattern.h"
 
 namespace tidemark {
 namespace {
@@ -14,32 +16,35 @@ constexpr const char* kLayerTypes = "layer_types";
 constexpr const char* kFull = "full_attention";
 constexpr const char* kWindowed = "sliding_attention";
 
-/// Layers of both kinds in their order: all but each so many-th have the window, or all, or none.
+/// The windows of each so many-th layer, of all where that is the first.
+void LeaveOut(Decoder& d, std::int64_t every) {
+  d.sliding_window = every == 1 ? 0 : d.sliding_window;
+  d.full_attention_every = every == 1 || every > d.layers ? 0 : every;
+}
+
+/// Layers of both kinds in their order.
 void ReadLayerTypes(HuggingFaceKeys& keys, Decoder& d, const std::vector<std::string>& types) {
+  std::vector<bool> has_window;
   for (const std::string& type : types) {
     keys.Require(type == kFull || type == kWindowed, kLayerTypes,
                  fmt::format("expected {} or {}, found '{}'", kFull, kWindowed, type),
                  "layers with another attention cannot be represented");
+    has_window.push_back(type == kWindowed);
   }
   keys.Require(std::ssize(types) == d.layers, kLayerTypes,
                fmt::format("expected one for each of the {} layers, found {}", d.layers, types.size()));
-  const std::int64_t first = std::find(types.begin(), types.end(), kFull) - types.begin();
-  d.full_attention_every = first < std::ssize(types) ? first + 1 : 0;
-  if (d.full_attention_every == 1 && std::count(types.begin(), types.end(), kFull) == std::ssize(types)) {
-    d.sliding_window = d.full_attention_every = 0;
-  }
-  for (std::int64_t layer = 0; layer < std::ssize(types); ++layer) {
-    keys.Require((d.WindowOf(layer) == 0) == (types[static_cast<std::size_t>(layer)] == kFull), kLayerTypes,
-                 fmt::format("expected {} of each so many-th layer, counted from the first one that has it", kFull),
-                 "without the key windows are those of its class by default");
-  }
+  const std::optional<std::int64_t> every = FullAttentionEvery(has_window);
+  keys.Require(every.has_value(), kLayerTypes,
+               fmt::format("expected {} of each so many-th layer, counted from the first one that has it", kFull),
+               "other orders cannot be represented; sliding_window: null prices all layers as if they attended to all");
+  LeaveOut(d, every.value_or(0));
 }
 
 }  // namespace
 
 void ReadWindow(HuggingFaceKeys& keys, Decoder& d, std::int64_t missing) {
   const std::int64_t window = keys.WholeOrNull("sliding_window", missing, 0, 0);
-  d.sliding_window = d.causal ? window : 0;
+  d.sliding_window = d.causal && window <= Decoder::kMostRows ? window : 0;  // no sequence is longer
 }
 
 void ReadWindowOfMost(HuggingFaceKeys& keys, Decoder& d, std::int64_t missing, std::int64_t every) {
@@ -51,9 +56,14 @@ void ReadWindowOfMost(HuggingFaceKeys& keys, Decoder& d, std::int64_t missing, s
   if (!types.empty()) {
     return ReadLayerTypes(keys, d, types);
   }
-  d.full_attention_every = keys.Whole("sliding_window_pattern", every);
-  if (d.full_attention_every == 1) {
-    d.sliding_window = d.full_attention_every = 0;
+  LeaveOut(d, every);
+}
+
+void ReadWindowByPattern(HuggingFaceKeys& keys, Decoder& d, std::int64_t missing, std::int64_t every) {
+  ReadWindowOfMost(keys, d, missing, every);
+  keys.Has("_sliding_window_pattern");  // which transformers writes and does not read
+  if (d.sliding_window > 0 && !keys.Has(kLayerTypes)) {
+    LeaveOut(d, keys.Whole("sliding_window_pattern", every));
   }
 }
 
@@ -77,8 +87,9 @@ void ReadUsedWindow(HuggingFaceKeys& keys, Decoder& d) {
                "if they attended to all");
 }
 
-void RequireNoWindow(HuggingFaceKeys& keys) {
-  keys.Require(!keys.Truth("use_sliding_window", false), "use_sliding_window", "expected false",
+void RequireNoWindow(HuggingFaceKeys& keys, std::int64_t missing) {
+  const std::int64_t window = keys.WholeOrNull("sliding_window", missing, 0, 0);
+  keys.Require(!keys.Truth("use_sliding_window", false) || window == 0, "use_sliding_window", "expected false",
                "windows of some layers of such a network cannot be represented; false prices all layers as if they "
                "attended to all");
 }

@@ -15,15 +15,16 @@ namespace tidemark {
 /// `sliding_window`, of all layers. `missing` is the class's default; null, or here 0, is none.
 void ReadWindow(HuggingFaceKeys& keys, Decoder& decoder, std::int64_t missing);
 
-/// The same of all layers but each so many-th: by `layer_types`, or else `sliding_window_pattern`, whose default is
-/// `every`.
+/// The same of all layers but each so many-th: `every`, or what `layer_types` says. By pattern, what
+/// `sliding_window_pattern` says in front of `every`.
 void ReadWindowOfMost(HuggingFaceKeys& keys, Decoder& decoder, std::int64_t missing, std::int64_t every);
+void ReadWindowByPattern(HuggingFaceKeys& keys, Decoder& decoder, std::int64_t missing, std::int64_t every);
 
 /// Of Qwen's classes with feed-forward layers: where `use_sliding_window` says so, of the layers from
 /// `max_window_layers` on, or by `layer_types`.
 void ReadUsedWindow(HuggingFaceKeys& keys, Decoder& decoder);
 
-/// `use_sliding_window` of classes whose windows are of other layers than those.
-void RequireNoWindow(HuggingFaceKeys& keys);
+/// `use_sliding_window` of classes whose windows are of other layers than those, where there is one to be used.
+void RequireNoWindow(HuggingFaceKeys& keys, std::int64_t missing);
 
 }  // namespace tidemark

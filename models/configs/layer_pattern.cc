@@ -117,4 +117,12 @@ std::optional<std::vector<bool>> ReadLayerPattern(std::string_view text, std::in
   return builder.top();
 }
 
+std::string PatternText(const ConfigValue& value) {
+  std::string text = value.text;
+  for (const ConfigValue& word : value.items) {
+    text += (text.empty() ? "" : " ") + word.text;
+  }
+  return text;
+}
+
 }  // namespace tidemark

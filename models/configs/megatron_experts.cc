@@ -18,19 +18,10 @@ namespace {
 
 constexpr std::string_view kCount = "num-experts";
 
-/// What a shell has made several words of: a list with spaces that nobody quoted.
-std::string Words(const ConfigValue& value) {
-  std::string words = value.text;
-  for (const ConfigValue& word : value.items) {
-    words += (words.empty() ? "" : " ") + word.text;
-  }
-  return words;
-}
-
 /// Layers without experts stand before all that have some.
 Status ReadLayers(const ToolFields& fields, Settings& settings) {
   constexpr std::string_view kOption = "moe-layer-freq";
-  const std::string text = Words(fields.Value(kOption, "1"));
+  const std::string text = PatternText(fields.Value(kOption, "1"));
   TIDEMARK_ASSIGN(const std::int64_t layers, fields.Whole("num-layers", 0));
   const std::optional<std::vector<bool>> have = ReadLayerPattern(text, layers);
   if (!have) {

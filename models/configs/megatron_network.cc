@@ -12,6 +12,7 @@
 #include "models/configs/field.h"
 #include "models/configs/megatron_experts.h"
 #include "models/configs/megatron_latent.h"
+#include "models/configs/megatron_windows.h"
 #include "models/configs/translation.h"
 
 namespace tidemark {
@@ -127,6 +128,7 @@ Status ReadMegatronNetwork(const ToolFields& fields, std::int64_t tensor_ranks, 
   TIDEMARK_TRY(ReadPositions(fields, settings));
   TIDEMARK_TRY(ReadMegatronLatentAttention(fields, settings));
   TIDEMARK_TRY(ReadAttention(fields, settings));
+  TIDEMARK_TRY(ReadMegatronWindows(fields, settings));
   return ReadVocabulary(fields, tensor_ranks, given, settings);
 }
 

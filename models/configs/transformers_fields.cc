@@ -245,7 +245,9 @@ Status CheckThatItTrains(const TransformersFields& fields) {
 
 /// Attention in single operations keeps all scores; the file's word does not say in which dtype its softmax is.
 Status CheckAttention(const ConfigValue& root, const Settings& given) {
-  for (const auto& [path, word] : {std::pair("attn_implementation", "eager"), std::pair("flash_attn", "disabled")}) {
+  for (const auto& [path, word] :
+       {std::pair("attn_implementation", "eager"), std::pair("model_init_kwargs.attn_implementation", "eager"),
+        std::pair("flash_attn", "disabled")}) {
     const ConfigValue* value = Given(root, path);
     if (value != nullptr && value->text == word && !Speaks(given, "network.attention_kernel")) {
       return ErrorAt(*value, path,
@@ -281,15 +283,18 @@ std::string_view NameOf(Recipe recipe) {
 
 bool IsInBf16ByItself(Recipe recipe) { return recipe == Recipe::trl || recipe == Recipe::open_instruct; }
 
-bool LeavesOutWhatWindowsHide(const ConfigValue& root, Recipe recipe) {
-  const auto text = [&](std::string_view path) {
-    const ConfigValue* value = Given(root, path);
-    return value == nullptr ? std::string() : value->text;
-  };
-  const std::string kernel = text("attn_implementation");
-  return kernel.find("flash") != std::string::npos || kernel.find("flex") != std::string::npos ||
-         text("flash_attn").starts_with("fa") ||
-         (recipe == Recipe::open_instruct && !IsSameValue(text("use_flash_attn"), "false"));
+Result<bool> LeavesOutWhatWindowsHide(const TransformersFields& fields, Recipe recipe) {
+  for (const char* const path : {"attn_implementation", "model_init_kwargs.attn_implementation"}) {
+    if (const ConfigValue* kernel = fields.Given(path)) {  // one's name, or the hub's "kernels-community/flash-attn3"
+      const std::string& name = kernel->text;
+      return name.starts_with("flash_attention") || name.starts_with("flex_attention") ||
+             name.find("/flash-attn") != std::string::npos;
+    }
+  }
+  if (const ConfigValue* kernel = fields.Given("flash_attn")) {
+    return kernel->text == "fa2" || kernel->text == "fa3";
+  }
+  return recipe == Recipe::open_instruct ? fields.IsTrue("use_flash_attn", true) : Result<bool>(false);
 }
 
 Status CheckTransformersFields(const ConfigValue& root, Recipe recipe, const Settings& given) {

@@ -21,10 +21,6 @@ std::string_view NameOf(Recipe recipe);
 /// it.
 bool IsInBf16ByItself(Recipe recipe);
 
-/// Whether the kernel of attention that is asked for leaves out what a window hides. PyTorch's own, which transformers
-/// takes by itself, is given a mask and leaves out nothing.
-bool LeavesOutWhatWindowsHide(const ConfigValue& root, Recipe recipe);
-
 /// Refuses misspelt fields, trainers of several models, training of something else than all weights, and values that
 /// are not modelled, unless `given` says what is asked for in their place.
 Status CheckTransformersFields(const ConfigValue& root, Recipe recipe, const Settings& given);
@@ -40,5 +36,9 @@ class TransformersFields : public ToolFields {
     return value != nullptr && value->is_null();
   }
 };
+
+/// Whether the kernel of attention that is asked for leaves out what a window hides. PyTorch's own, which transformers
+/// takes by itself, is given a mask and leaves out nothing.
+Result<bool> LeavesOutWhatWindowsHide(const TransformersFields& fields, Recipe recipe);
 
 }  // namespace tidemark

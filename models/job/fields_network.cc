@@ -201,7 +201,7 @@ const std::vector<Field<Decoder>>& DecoderFields() {
     };
     std::size_t others = all.size();
     AddWindowFields(all);
-    write_where(others, [](const Decoder& d) { return d.sliding_window > 0; });
+    write_where(others, [](const Decoder& d) { return d.sliding_window > 0 || d.full_attention_every > 0; });
     others = all.size();
     AddLatentFields(all);
     write_where(others, [](const Decoder& d) { return d.IsLatent(); });

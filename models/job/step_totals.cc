@@ -24,10 +24,9 @@ long double FlopsBound(const Operator& op, const Machine& machine) {
   if (const auto* gemm = std::get_if<Gemm>(&op)) {
     return FlopsInTiles(gemm->m, gemm->n, gemm->k, gemm->batch, machine);
   }
-  const auto flops = static_cast<long double>(FlopsOf(op).count());
-  if (const auto* attention = std::get_if<Attention>(&op)) {  // a window leaves less to do
+  if (const auto* attention = std::get_if<Attention>(&op)) {
     const std::int64_t blocks = CeilDiv(attention->sequence, machine.tile_m);
-    return static_cast<long double>(FlopsOf(attention->Full()).count()) *
+    return static_cast<long double>(FlopsOf(attention->Full()).count()) *  // a window leaves less to do
            static_cast<long double>(blocks * machine.tile_m) / static_cast<long double>(attention->sequence) *
            static_cast<long double>(1 + CeilDiv(machine.processors, blocks));
   }
@@ -36,7 +35,7 @@ long double FlopsBound(const Operator& op, const Machine& machine) {
            FlopsInTiles(loss->rows, loss->width, loss->columns, 1, machine) +
            FlopsInTiles(loss->columns, loss->width, loss->rows, 1, machine);
   }
-  return flops;
+  return static_cast<long double>(FlopsOf(op).count());
 }
 
 void Add(StepTotals& totals, const std::vector<Action>& actions, const std::vector<ActionLoop>& loops,

@@ -83,8 +83,9 @@ void WriteNetwork(Writer& writer, const Job& job) {
   if (const auto* encoders = std::get_if<DualEncoder>(&network.shape)) {
     for (const Field<DualEncoder>& field : DualEncoderFields()) {
       const std::string key = "network.dual_encoder." + field.key;
-      if (!encoders->shared || !field.key.starts_with("second.")) {
-        writer.Add(key, field.write(*encoders), job.SourceOf(key));
+      const std::string value = field.write(*encoders);
+      if (!value.empty() && (!encoders->shared || !field.key.starts_with("second."))) {
+        writer.Add(key, value, job.SourceOf(key));
       }
     }
   }

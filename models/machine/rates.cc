@@ -186,9 +186,7 @@ std::optional<RatedWork> WorkOf(const Operator& op) {
     return rated(sides->smallest, FlopsOf(op).count());
   }
   if (const auto* attention = std::get_if<Attention>(&op)) {
-    // A query with a window sees as many keys as the mean one of a causal sequence of twice the window.
-    const std::int64_t seen = attention->window > 0 ? 2 * attention->window : attention->sequence;
-    return rated(std::min(attention->sequence, seen), FlopsOf(op).count());
+    return rated(attention->sequence, FlopsOf(op).count());
   }
   const std::int64_t bytes = BytesMovedBy(op).count();
   return rated(bytes, bytes);

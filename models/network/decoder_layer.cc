@@ -340,9 +340,9 @@ class LayerTable {
     op.head_size = shape().head_size;
     op.value_head_size = decoder().latent.value_head_size;
     op.causal = decoder().causal;
-    if (decoder().sliding_window > 0 && decoder().sliding_window < shape().sequence) {
+    if (decoder().HidesOf(shape().sequence)) {
       op.window = decoder().sliding_window;
-      op.full_layers = decoder().full_attention_every > 0 ? decoder().layers / decoder().full_attention_every : 0;
+      op.full_layers = decoder().LayersWithoutWindow();
       op.windowed_layers = decoder().layers - op.full_layers;
     }
     op.backward = backward;

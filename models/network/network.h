@@ -112,6 +112,9 @@ struct Decoder {
   std::int64_t WindowOf(std::int64_t layer) const {
     return full_attention_every > 0 && (layer + 1) % full_attention_every == 0 ? 0 : sliding_window;
   }
+  /// Whether a window hides something of a sequence of so many tokens, and how many layers have none.
+  bool HidesOf(std::int64_t sequence) const { return sliding_window > 0 && sliding_window < sequence; }
+  std::int64_t LayersWithoutWindow() const { return full_attention_every > 0 ? layers / full_attention_every : 0; }
   bool NormalisesInputs() const { return norm_placement != NormPlacement::outputs; }
   bool NormalisesOutputs() const { return norm_placement != NormPlacement::inputs; }
   std::int64_t value_head_size() const { return IsLatent() ? latent.value_head_size : head_size; }

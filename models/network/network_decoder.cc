@@ -67,10 +67,6 @@ Status CheckBounds(const Decoder& d) {
     return BadInput("norms of queries and keys that are views of the packed projection are not modelled yet",
                     "set network.qkv_views to false, or network.qk_norm");
   }
-  if (d.sliding_window > 0 && !d.causal) {
-    return BadInput("windows of attention that is not causal are not modelled yet",
-                    "set network.sliding_window to 0, or network.causal to true");
-  }
   if (d.sliding_window > 0 && d.full_attention_every == 1) {
     return BadInput("a full_attention_every of 1 leaves no layer its sliding_window",
                     "set network.sliding_window to 0 where all layers attend to all tokens before");
@@ -286,7 +282,12 @@ Status CheckDivision(const Decoder& d, const Partition& p) {
           "set buffers.tp_gather to pooled, or network.norm_placement to inputs or both");
     }
   }
-  if (d.sliding_window > 0 && p.cp > 1) {
+  const bool hides = d.HidesOf(p.sequence_length * p.cp);
+  if (hides && !d.causal) {
+    return BadInput("windows of attention that is not causal are not modelled yet",
+                    "set network.sliding_window to 0, or network.causal to true");
+  }
+  if (hides && p.cp > 1) {
     return BadInput("windows of attention (network.sliding_window) in a ring are not modelled yet",
                     "set layout.cp to 1, or network.sliding_window to 0");
   }

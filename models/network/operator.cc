@@ -106,8 +106,8 @@ Attention Attention::Windowed() const {
 }
 
 Attention Attention::Full() const {
-  Attention one = *this;
-  one.window = one.windowed_layers = one.full_layers = 0;
+  Attention one = Windowed();
+  one.window = 0;
   return one;
 }
 

@@ -30,15 +30,16 @@ struct Gemm {
 /// rank's own (models/network/ring_attention.h).
 ///
 /// Under a causal mask a query may see the last `window` keys alone, in some layers of a network and not in others. All
-/// its layers have one operator, the mean of theirs: so many with the window and so many without. What a step's layers
-/// add up to is theirs; what one of them takes is not.
+/// its layers have one operator, the mean of theirs: so many with the window and so many without. What all layers add
+/// up to is theirs; what one of them takes is not, nor what some of them do (a stage of a pipeline, recomputation of
+/// each so many-th).
 struct Attention {
   static constexpr std::string_view kName = "attention";
   std::int64_t batch = 0, heads = 0, kv_heads = 0, sequence = 0, head_size = 0;
   std::int64_t value_head_size = 0;  ///< of v and of the output; 0: as of q and k
   std::int64_t ring_step = 0;
   std::int64_t window = 0;  ///< 0: none
-  std::int64_t windowed_layers = 0, full_layers = 0;
+  std::int64_t windowed_layers = 1, full_layers = 0;
   bool causal = true, backward = false;
   DType dtype = DType::bf16;
   std::int64_t value_size() const { return value_head_size == 0 ? head_size : value_head_size; }

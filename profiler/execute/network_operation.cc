@@ -37,7 +37,8 @@ class RowBinder : RowOperands {
   Result<Operation> operator()(const Rope& op) const { return BindRotation(*this, op.backward); }
 
   Result<Operation> operator()(const Attention& op) const {
-    const kernels::Attention attention{.shape = shape_, .sight = SightOf(op), .window = decoder_.WindowOf(c_.block)};
+    const std::int64_t window = op.window > 0 ? decoder_.WindowOf(c_.block) : 0;
+    const kernels::Attention attention{.shape = shape_, .sight = SightOf(op), .window = window};
     const std::size_t after = op.backward ? tensors() - 3 : tensors();  // one packed tensor, two in a ring, or three
     const ConstTensor q = c_.Read(0);
     ConstTensor k = c_.Read(after > 1 ? 1 : 0), v = c_.Read(after > 2 ? 2 : 0);

@@ -37,15 +37,22 @@ double SecondsInWaves(double work, std::int64_t tiles, FlopsPerSec peak, const M
   return work / static_cast<double>(tiles) * slots / rate;
 }
 
-/// The tiles in which the windows of their queries begin are worked on whole: half of one more for a query that does
-/// not see the first token. (So are the tiles of the diagonal, which any causal mask has, and rates hold.)
-double BeginningsOfWindows(const Operator& op, const Machine& machine) {
+/// Keys that are worked on for a query that does not see the first token, but for the diagonal's tile: tiles in which a
+/// window begins are worked on whole, to the mean query half of one more and what the window lacks of whole tiles. (So
+/// are tiles of the diagonal, which any causal mask has, and rates hold.)
+double KeysInTiles(const Attention& op, const Machine& machine) {
+  return static_cast<double>(CeilDiv(op.window, machine.tile_m) * machine.tile_m) +
+         static_cast<double>(machine.tile_m) / 2;
+}
+
+/// What is worked on, to what windows leave.
+double PaddingOfWindows(const Operator& op, const Machine& machine) {
   const auto* attention = std::get_if<Attention>(&op);
   if (attention == nullptr || attention->window == 0) {
     return 1;
   }
   const auto sequence = static_cast<double>(attention->sequence), window = static_cast<double>(attention->window);
-  return 1 + (sequence - window) * static_cast<double>(machine.tile_m) / (window * (2 * sequence - window));
+  return 1 + (sequence - window) * (KeysInTiles(*attention, machine) - window) / (window * (sequence - window / 2));
 }
 
 struct ArithmeticSeconds {
@@ -73,7 +80,7 @@ struct ArithmeticSeconds {
   double operator()(const Attention& op) const {
     const std::int64_t blocks = CeilDiv(op.sequence, machine.tile_m);
     const double padding = static_cast<double>(blocks * machine.tile_m) / static_cast<double>(op.sequence);
-    return SecondsInWaves(static_cast<double>(FlopsOf(op).count()) * padding * BeginningsOfWindows(op, machine),
+    return SecondsInWaves(static_cast<double>(FlopsOf(op).count()) * padding * PaddingOfWindows(op, machine),
                           blocks * op.heads * op.batch, PeakOf(machine, op.dtype), machine);
   }
 
@@ -128,9 +135,14 @@ std::optional<double> MeasuredSeconds(const Operator& op, const Machine& machine
   if (machine.rates.empty()) {
     return std::nullopt;
   }
-  const std::optional<double> seconds = SecondsByCurve(WorkOf(op), machine);
+  std::optional<RatedWork> work = WorkOf(op);
+  if (const auto* attention = std::get_if<Attention>(&op); work && attention != nullptr && attention->window > 0) {
+    // As many keys to a query as the mean one of a causal sequence of twice as many has.
+    work->size = std::min(work->size, static_cast<std::int64_t>(2 * KeysInTiles(*attention, machine)));
+  }
+  const std::optional<double> seconds = SecondsByCurve(work, machine);
   return seconds ? std::optional(std::max(*seconds, SecondsByCurve(SmallWorkOf(op), machine).value_or(0)) *
-                                 Unfilled(op, machine) * BeginningsOfWindows(op, machine))
+                                 Unfilled(op, machine) * PaddingOfWindows(op, machine))
                  : std::nullopt;
 }
 

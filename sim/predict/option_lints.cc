@@ -82,14 +82,23 @@ class IdleOptions {
   void OfWindows() {
     const std::int64_t tokens = job_.sequence_length;
     const auto has_window = [](const Decoder& d) { return d.sliding_window > 0; };
-    const auto hides = [tokens](const Decoder& d) { return d.sliding_window > 0 && d.sliding_window < tokens; };
-    if (Any(has_window) && !Any(hides) && job_.SourceOf("network.sliding_window") == kCommandLine) {
-      Add("sliding_window changes nothing: no sequence has more tokens than that",
-          "leave sliding_window out, or set it to less than sequence_length");
+    const auto hides = [tokens](const Decoder& d) { return d.HidesOf(tokens); };
+    const auto leaves_out = [tokens](const Decoder& d) {
+      return d.HidesOf(tokens) && d.attention_kernel == Decoder::AttentionKernel::flash;
+    };
+    if (Any(has_window) && !Any(leaves_out) && job_.SourceOf("network.sliding_window") == kCommandLine) {
+      Add(Any(hides) ? "sliding_window changes neither bytes nor times: eager attention makes all scores"
+                     : "sliding_window changes nothing: no sequence has more tokens than that",
+          Any(hides) ? "leave sliding_window out, or set attention_kernel to flash"
+                     : "leave sliding_window out, or set it to less than sequence_length");
     }
-    if (!Any(has_window) && job_.SourceOf("network.full_attention_every") == kCommandLine) {
-      Add("full_attention_every changes nothing: no layer has a window",
-          "leave full_attention_every out, or set sliding_window");
+    const auto lets_one_see_all = [](const Decoder& d) { return d.sliding_window > 0 && d.LayersWithoutWindow() > 0; };
+    const auto every = [](const Decoder& d) { return d.full_attention_every > 0; };
+    if (Any(every) && !Any(lets_one_see_all) && job_.SourceOf("network.full_attention_every") == kCommandLine) {
+      Add(Any(has_window) ? "full_attention_every changes nothing: the network has fewer layers"
+                          : "full_attention_every changes nothing: no layer has a window",
+          Any(has_window) ? "leave full_attention_every out, or lower it"
+                          : "leave full_attention_every out, or set sliding_window");
     }
   }
 

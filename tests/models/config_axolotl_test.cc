@@ -144,6 +144,8 @@ TEST(ConfigAxolotl, LayersOfTheCommandLineAreOfTheFilesNetwork) {
 
 TEST(ConfigAxolotl, WindowsCountWhereTheKernelLeavesOutWhatTheyHide) {
   EXPECT_EQ(TextOf(MustRead(kFormat, SampleText(kSample), kSet), "network.sliding_window"), "(nothing)");
+  const std::string written_otherwise = SampleWith("flash_attention: true", "flash_attention: True");
+  EXPECT_EQ(TextOf(MustRead(kFormat, written_otherwise, kSet), "network.sliding_window"), "(nothing)");
   const std::string by_itself = SampleWith("flash_attention: true", "flash_attention: false");
   EXPECT_EQ(TextOf(MustRead(kFormat, by_itself, kSet), "network.sliding_window"), "0");
   EXPECT_EQ(TextOf(MustRead(kFormat, by_itself + "flex_attention: true\n", kSet), "network.sliding_window"),

@@ -57,6 +57,11 @@ TEST(HuggingFaceWindows, AreThoseThatAFileSays) {
   EXPECT_EQ(LayersWithout(ReadType("gemma3_text", R"(, "sliding_window_pattern": 3, "num_hidden_layers": 7)")),
             (std::vector<std::int64_t>{2, 5}));
   EXPECT_EQ(ReadType("gemma3_text", R"(, "use_bidirectional_attention": true)").sliding_window, 0);
+  // Olmo3Config(sliding_window_pattern=2, num_hidden_layers=8).layer_types: it has no such key
+  EXPECT_EQ(LayersWithout(ReadType("olmo3", R"(, "sliding_window_pattern": 2, "num_hidden_layers": 8)")),
+            (std::vector<std::int64_t>{3, 7}));
+  EXPECT_EQ(ReadType("exaone4", R"(, "sliding_window_pattern": 1)").sliding_window, 0);
+  EXPECT_EQ(ReadType("phi3", R"(, "sliding_window": 2147483647)").sliding_window, 0);  // no sequence is that long
 }
 
 TEST(HuggingFaceWindows, AreOfTheLayersThatLayerTypesSays) {
@@ -87,10 +92,12 @@ TEST(HuggingFaceWindows, OfQwenAreUsedWhereAFileSaysSo) {
     EXPECT_THAT(ErrorOf("{\"model_type\": \"" + type + "\"" + used + "}"), HasSubstr("expected 0 or the 32 layers"));
   }
   EXPECT_EQ(ReadType("qwen3_moe", R"(, "use_sliding_window": true)").WindowOf(0), 4096);
-  for (const std::string type : {"qwen2_moe", "smollm3"}) {
-    EXPECT_THAT(ErrorOf("{\"model_type\": \"" + type + R"(", "use_sliding_window": true})"),
-                HasSubstr("use_sliding_window"));
-  }
+  const std::string used = R"(, "use_sliding_window": true)";
+  EXPECT_THAT(ErrorOf(R"({"model_type": "qwen2_moe")" + used + "}"), HasSubstr("use_sliding_window"));
+  EXPECT_EQ(ReadType("qwen2_moe", used + R"(, "sliding_window": null)").sliding_window, 0);
+  EXPECT_EQ(ReadType("smollm3", used).sliding_window, 0);
+  EXPECT_THAT(ErrorOf(R"({"model_type": "smollm3")" + used + R"(, "sliding_window": 512})"),
+              HasSubstr("use_sliding_window"));
 }
 
 }  // namespace

@@ -18,6 +18,8 @@ constexpr const char* kSample = "transformers-sft.yaml";
 const std::vector<std::string> kSet = {"layout.dp=8"};
 const std::vector<std::string> kBf16 = {"layout.dp=8", "precision.params=bf16"};
 
+/// Liger's kernels for Llama's relatives (monkey_patch.py): rope, swiglu, rms_norm and fused_linear_cross_entropy are
+/// on by themselves. Without them LlamaRMSNorm casts up and, before its weight, down again.
 TEST(ConfigTransformersKernels, AreTransformersOrLigers) {
   const Settings eager = MustRead(kFormat, SampleText(kSample), kSet);
   EXPECT_EQ(TextOf(eager, "network.norm_kernel"), "eager");
@@ -53,8 +55,22 @@ TEST(ConfigTransformersKernels, WindowsCountWhereTheKernelLeavesOutWhatTheyHide)
   EXPECT_EQ(window_of("output_dir: out\nattn_implementation: sdpa\n"), "0");
   EXPECT_EQ(window_of("output_dir: out\nattn_implementation: flash_attention_2\n"), "(nothing)");
   EXPECT_EQ(window_of("output_dir: out\nattn_implementation: kernels-community/flash-attn3\n"), "(nothing)");
+  const std::string within = "output_dir: out\nmodel_init_kwargs: {attn_implementation: ";
+  EXPECT_EQ(window_of(within + "flash_attention_2}\n"), "(nothing)");
+  EXPECT_EQ(window_of(within + "sdpa_flash}\n"), "0");
+  EXPECT_THAT(
+      RefusalOf(kFormat,
+                "model_name_or_path: gpt2\nper_device_train_batch_size: 1\nmax_length: 1024\n" + within + "eager}\n",
+                kBf16),
+      ::testing::HasSubstr("keeps all attention scores"));
   EXPECT_EQ(window_of("use_slow_tokenizer: true\n"), "(nothing)");  // open-instruct's use_flash_attn
-  EXPECT_EQ(window_of("use_slow_tokenizer: true\nuse_flash_attn: false\n"), "0");
+  EXPECT_EQ(window_of("use_slow_tokenizer: true\nuse_flash_attn: False\n"), "0");
+  EXPECT_EQ(window_of("use_slow_tokenizer: true\nattn_implementation: sdpa\n"), "0");
+  const std::string factory = "stage: sft\nfinetuning_type: full\ntemplate: mistral\ncutoff_len: 8192\n";
+  EXPECT_EQ(window_of(factory + "flash_attn: fa2\n"), "(nothing)");
+  for (const std::string kernel : {"auto", "sdpa", "false"}) {
+    EXPECT_EQ(window_of(factory + "flash_attn: " + kernel + "\n"), "0") << kernel;
+  }
   const Settings without = MustRead(kFormat, SampleText(kSample), kSet);
   EXPECT_EQ(TextOf(without, "network.sliding_window"), "(nothing)");
 }

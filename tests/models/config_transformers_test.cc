@@ -263,8 +263,6 @@ TEST(ConfigTransformers, Optimizers) {
   }
 }
 
-/// Liger's kernels for Llama's relatives (monkey_patch.py): rope, swiglu, rms_norm and fused_linear_cross_entropy are
-/// on by themselves. Without them LlamaRMSNorm casts up and, before its weight, down again.
 TEST(ConfigTransformers, SaysAllThatIsMissingAtOnce) {
   const std::string refusal = RefusalOf(kFormat, "per_device_train_batch_size: 2\n");
   EXPECT_THAT(refusal, HasSubstr("Hugging Face's config does not say the network, nor the length of sequences"));

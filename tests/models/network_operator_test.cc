@@ -36,7 +36,6 @@ TEST(OperatorCosts, CountWhatAWindowLeaves) {
   for (const std::int64_t window : {1, 3, 8, 19, 20}) {
     Attention op{.batch = 2, .heads = 3, .kv_heads = 3, .sequence = 20, .head_size = 4};
     op.window = window;
-    op.windowed_layers = 1;
     std::int64_t halves = 0;
     for (std::int64_t query = 0; query < op.sequence; ++query) {
       for (std::int64_t key = 0; key <= query; ++key) {

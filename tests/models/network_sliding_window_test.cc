@@ -37,9 +37,24 @@ std::vector<Attention> AttentionsOf(const Block& block) {
   return found;
 }
 
+/// Of all its actions in order, attention as if without a window.
+std::vector<Operator> OperatorsOf(const Block& block) {
+  std::vector<Operator> found;
+  for (const std::vector<Action>* pass : {&block.forward, &block.backward}) {
+    for (const Action& action : *pass) {
+      if (const auto* calculate = std::get_if<Calculate>(&action)) {
+        const auto* attention = std::get_if<Attention>(&calculate->op);
+        found.push_back(attention == nullptr ? calculate->op : attention->Full());
+      }
+    }
+  }
+  return found;
+}
+
 TEST(NetworkSlidingWindow, ChangeAttentionAndNothingElse) {
   const std::int64_t sequence = WorkedPartition(1, false).sequence_length;
   const Block without = Layer(WithWindow(0)), with = Layer(WithWindow(sequence / 4, 3));
+  EXPECT_TRUE(OperatorsOf(with) == OperatorsOf(without));
   EXPECT_EQ(SavedTotal(with), SavedTotal(without));
   EXPECT_EQ(PeaksOf(with, Category::activation).all, PeaksOf(without, Category::activation).all);
   ASSERT_EQ(AttentionsOf(with).size(), 2U);
@@ -63,13 +78,20 @@ TEST(NetworkSlidingWindow, AreRefusedWhereTheyAreNotModelled) {
     const auto blocks = BuildBlocks(network, partition);
     return blocks.ok() ? std::string() : blocks.error().Text();
   };
-  Network both_sides = WithWindow(64);
-  std::get<Decoder>(both_sides.shape).causal = false;
-  EXPECT_THAT(refusal(both_sides, WorkedPartition(1, false)), HasSubstr("attention that is not causal"));
+  const auto on_both_sides = [](std::int64_t window) {
+    Network network = WithWindow(window);
+    std::get<Decoder>(network.shape).causal = false;
+    return network;
+  };
+  const std::int64_t sequence = WorkedPartition(1, false).sequence_length;
+  EXPECT_THAT(refusal(on_both_sides(64), WorkedPartition(1, false)), HasSubstr("attention that is not causal"));
+  EXPECT_EQ(refusal(on_both_sides(sequence), WorkedPartition(1, false)), "") << "hides nothing";
   EXPECT_THAT(refusal(WithWindow(64, 1), WorkedPartition(1, false)), HasSubstr("leaves no layer its sliding_window"));
   Partition ring = WorkedPartition(1, false);
   ring.cp = 2;
   EXPECT_THAT(refusal(WithWindow(64), ring), HasSubstr("set layout.cp to 1"));
+  EXPECT_THAT(refusal(WithWindow(2 * sequence - 1), ring), HasSubstr("set layout.cp to 1"));
+  EXPECT_EQ(refusal(WithWindow(2 * sequence), ring), "") << "hides nothing of two ranks' tokens";
   EXPECT_EQ(refusal(WithWindow(0), ring), "");
 }
 

@@ -60,6 +60,8 @@ const std::map<std::string, std::int64_t>& Published() {
       {"gemma-3-1b", 999'885'952},            // HF google/gemma-3-1b-pt, and keras-hub's gemma3_1b
       {"gemma-3-4b", 3'880'263'168},          // keras-hub's gemma3_4b_text and 64 rows, which google/gemma-3-4b-pt has
       {"gemma-3-12b", 11'766'034'176},        // keras-hub's gemma3_12b_text and 64 rows
+      {"gemma-3-27b", 27'009'346'304},        // transformers 5.24, of what google/gemma-3-27b-pt has beside images
+      {"gemma-3-270m", 268'098'176},          // transformers 5.24, of google/gemma-3-270m
       {"olmo-2-7b", 7'298'617'344},           // transformers 5.24, the config of allenai/OLMo-2-1124-7B
       {"olmo-2-13b", 13'716'198'400},         // transformers 5.24, of allenai/OLMo-2-1124-13B
       {"olmo-3-7b", 7'298'011'136},           // transformers 5.24, of allenai/Olmo-3-1025-7B

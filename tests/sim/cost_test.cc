@@ -186,7 +186,6 @@ TEST(KernelTime, AttentionPadsItsRowsToTiles) {
 Attention Windowed(std::int64_t sequence, std::int64_t window) {
   Attention op{.batch = 1, .heads = 4, .kv_heads = 4, .sequence = sequence, .head_size = 10};
   op.window = window;
-  op.windowed_layers = 1;
   return op;
 }
 
@@ -198,8 +197,15 @@ TEST(KernelTime, AWindowLeavesItsKeysAndHalfATileWhereItBegins) {
   EXPECT_EQ(Time(Windowed(1000, 200).Full(), ToyForArithmetic()), Nanos(80000));
 }
 
+TEST(KernelTime, AWindowOfNoWholeTilesBeginsEarlierInOne) {
+  // The first of 100 queries sees 169 keys before its own, so that their tiles of keys begin 200 before it: 300 keys to
+  // each query, and 250 without half of the diagonal's tile, which are 170, 30 and 50. 1000 x 170 - 170^2 / 2 + 830 x
+  // (30 + 50) = 221,950 pairs.
+  EXPECT_EQ(Time(Windowed(1000, 170), ToyForArithmetic()), Nanos(35512));
+}
+
 TEST(KernelTime, NoWindowTakesLongerThanNone) {
-  // 1000 x 990 - 990^2 / 2 + 10 x 50 = 500,450 pairs are more than half the square: no tile is left out.
+  // 1000 x 990 - 990^2 / 2 + 10 x (10 + 50) = 500,550 pairs are more than half the square: no tile is left out.
   EXPECT_EQ(Time(Windowed(1000, 990), ToyForArithmetic()), Nanos(80000));
 }
 
@@ -212,8 +218,8 @@ TEST(KernelTime, OfWindowsInSomeLayersIsTheMeanOfAll) {
 
 TEST(KernelTime, OfAWindowIsByTheRateOfSequencesWithAsManyKeysToAQuery) {
   Machine machine = ToyForArithmetic();
-  machine.rates["attention.bf16"] = {{400, 1e12}, {1000, 2e12}};
-  // 180,000 pairs, stretched to 220,000, at the rate of 400 tokens.
+  machine.rates["attention.bf16"] = {{500, 1e12}, {1000, 2e12}};
+  // 180,000 pairs, stretched to 220,000, at the rate of 2 x 250 tokens.
   EXPECT_EQ(Time(Windowed(1000, 200), machine), Nanos(35200));
   EXPECT_EQ(Time(Windowed(1000, 200).Full(), machine), Nanos(40000));
 }

@@ -58,11 +58,24 @@ TEST(SlidingWindowLints, NameWindowsThatHideNothing) {
   EXPECT_THAT(IdleOptionsOf(job), IsEmpty());
 }
 
-TEST(SlidingWindowLints, NameLayersWithoutAWindowWhereNoneHasOne) {
+TEST(SlidingWindowLints, NameWindowsOfAKernelThatMakesAllScores) {
+  Job job = JobOf(64, 0);
+  std::get<Decoder>(job.network.shape).attention_kernel = Decoder::AttentionKernel::eager;
+  EXPECT_THAT(IdleOptionsOf(job), IsEmpty());
+  job.sources["network.sliding_window"] = "--set";
+  EXPECT_THAT(IdleOptionsOf(job), ElementsAre(HasSubstr("neither bytes nor times")));
+}
+
+TEST(SlidingWindowLints, NameLayersWithoutAWindowThatAreNotThere) {
   Job job = JobOf(0, 2);
   EXPECT_THAT(IdleOptionsOf(job), IsEmpty());
   job.sources["network.full_attention_every"] = "--set";
-  EXPECT_THAT(IdleOptionsOf(job), ElementsAre(HasSubstr("full_attention_every changes nothing")));
+  EXPECT_THAT(IdleOptionsOf(job), ElementsAre(HasSubstr("no layer has a window")));
+  Job of_four = JobOf(64, 5);
+  of_four.sources = job.sources;
+  EXPECT_THAT(IdleOptionsOf(of_four), ElementsAre(HasSubstr("fewer layers")));
+  std::get<Decoder>(of_four.network.shape).full_attention_every = 4;
+  EXPECT_THAT(IdleOptionsOf(of_four), IsEmpty());
 }
 
 }  // namespace

@@ -55,6 +55,11 @@ const std::vector<Windowed> kWindowed = {
        job.layout.vpp = 2;
        job.schedule = Schedule::interleaved;
      }},
+    {"ring_in_which_it_hides_nothing", "ddp-last",
+     [](Job& job) {
+       DecoderOf(job).sliding_window = job.sequence_length;
+       job.layout.cp = 2;
+     }},
     {"sharded_but_for_the_last", "fsdp2-defer",
      [](Job& job) {
        job.layout.dp = 2;
