@@ -25,6 +25,10 @@ struct ConfigFormat {
   Result<Settings> (*read)(const ConfigValue& root, const Settings& given) = nullptr;
 
   bool own = false;  ///< Tidemark's, not another tool's
+
+  /// Keys of a network that `read` says of whichever is given, as the code that trains it decides them: another network
+  /// does not bring its own.
+  std::vector<std::string> of_code = {};
 };
 
 /// All formats, by name. Generated.

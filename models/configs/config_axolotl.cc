@@ -276,7 +276,10 @@ ConfigFormat ConfigAxolotl() {
       "axolotl",
       "axolotl's config (YAML) of training all weights: batch, length, recomputation, optimizer, FSDP or DeepSpeed; "
       "layout.dp and models that the zoo has not come from --set",
-      &Recognises, &Read};
+      &Recognises,
+      &Read,
+      false,
+      KeysOfTransformersCode()};
 }
 
 }  // namespace tidemark

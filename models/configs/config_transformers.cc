@@ -345,12 +345,17 @@ Result<Settings> ReadTrainingArguments(const ConfigValue& root, Recipe recipe, c
   return Arguments(root, recipe, given).Read();
 }
 
+std::vector<std::string> KeysOfTransformersCode() { return {"network.norm_kernel", "network.sliding_window"}; }
+
 ConfigFormat ConfigTransformers() {
   return {"transformers",
           "Hugging Face's TrainingArguments (YAML, JSON, command lines), also of TRL, LLaMA-Factory and open-instruct: "
           "batch, dtypes, "
           "recomputation, optimizer, FSDP, DDP or DeepSpeed; layout.dp and models that the zoo has not come from --set",
-          &Recognises, &Read};
+          &Recognises,
+          &Read,
+          false,
+          KeysOfTransformersCode()};
 }
 
 }  // namespace tidemark

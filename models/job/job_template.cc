@@ -285,6 +285,11 @@ Result<Settings> JobTemplate::ReadWith(std::span<const JobChange* const> changes
   TIDEMARK_ASSIGN(const Settings theirs, format_.read(root_, given));
   Settings settings = theirs;
   apply(settings);
+  for (const std::string& key : format_.of_code) {
+    if (const ConfigValue* value = Find(theirs, key); value != nullptr && !given.contains(key)) {
+      settings[key] = *value;
+    }
+  }
   if (!format_.own) {
     DropOtherSystems(theirs, settings);
   }

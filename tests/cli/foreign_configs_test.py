@@ -73,6 +73,13 @@ class ForeignConfigs(unittest.TestCase):
                                "optimizer_step.clip_norm=1.0", "optimizer_step.kernel=fused", *eager)
         self.assertEqual(self.predict(RECIPE, SAID[2]), by_hand)
 
+    def test_a_network_in_a_recipes_place_is_computed_by_the_recipes_code(self):
+        self.assertEqual(self.predict(RECIPE, SAID[2], "network=llama-3-8b"), self.predict(RECIPE, SAID[2]))
+        windows = lambda *changes: run("job", RECIPE, *sets(SAID[2], "network=mistral-7b", *changes)).stdout
+        self.assertNotIn("sliding_window: 4096", windows())
+        self.assertIn("sliding_window: 4096", windows("network.sliding_window=4096"))
+        self.assertIn("norm_kernel: fused", windows("network.norm_kernel=fused"))
+
     def test_a_folder_called_like_a_model_of_the_hub_comes_first(self):
         job = "model_name_or_path: Qwen/Qwen3-8B\nper_device_train_batch_size: 1\noutput_dir: out\nmax_length: 1024\n"
         with tempfile.TemporaryDirectory() as folder:
