@@ -3,10 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <string>
-#include <vector>
-
-#include "sim/predict/lints.h"
+#include "tests/sim/idle_options.h"
 #include "tests/sim/oracle_job.h"
 
 namespace tidemark::norm_lints_test {
@@ -15,16 +12,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-std::vector<std::string> IdleOptionsOf(const Job& job) {
-  std::vector<std::string> messages;
-  for (const Lint& lint : LintJob(job)) {
-    if (lint.id == "option-without-effect") {
-      messages.push_back(lint.message);
-    }
-  }
-  return messages;
-}
 
 TEST(NormLints, NameWhatNormsOfQueriesAndKeysAreOverWhereThereAreNone) {
   Job job = OracleJob("ddp-last", 4);

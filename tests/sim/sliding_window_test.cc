@@ -3,12 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <string>
 #include <variant>
-#include <vector>
 
-#include "sim/predict/lints.h"
 #include "sim/predict/predict.h"
+#include "tests/sim/idle_options.h"
 #include "tests/sim/oracle_job.h"
 
 namespace tidemark::sliding_window_test {
@@ -33,16 +31,6 @@ TEST(SlidingWindow, TakesTimeFromAStepAndNoMemory) {
   EXPECT_EQ(none.roles.front().peak.allocated, all.roles.front().peak.allocated);
   EXPECT_LT(none.steps.front().time, some.steps.front().time);
   EXPECT_LT(some.steps.front().time, all.steps.front().time);
-}
-
-std::vector<std::string> IdleOptionsOf(const Job& job) {
-  std::vector<std::string> messages;
-  for (const Lint& lint : LintJob(job)) {
-    if (lint.id == "option-without-effect") {
-      messages.push_back(lint.message);
-    }
-  }
-  return messages;
 }
 
 TEST(SlidingWindowLints, NameWindowsThatHideNothing) {
