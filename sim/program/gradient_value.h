@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -78,6 +79,11 @@ class GradientValue {
   void StoreOwnPart(const GradientValue& other);
   /// Forgets the gradients that `other` does not hold.
   void KeepThoseOf(const GradientValue& other);
+  /// Forgets those of sources for which `keeps` does not hold.
+  template <class Keeps>
+  void KeepSources(const Keeps& keeps) {
+    std::erase_if(terms_, [&](const Term& term) { return !keeps(term.source); });
+  }
 
  private:
   void Append(const Term& term);

@@ -15,6 +15,7 @@
 #include "sim/program/gradient_sources.h"
 #include "sim/program/gradient_value.h"
 #include "sim/program/kernel_reads.h"
+#include "sim/program/parameter_sources.h"
 #include "sim/program/slices.h"
 
 namespace tidemark {
@@ -36,7 +37,8 @@ class GradientFollower {
         findings_(findings),
         cursor_(program),
         ranks_(program),
-        calls_(program, exchange.sources) {
+        calls_(program, exchange.sources),
+        parameters_(program) {
     for (const Buffer& buffer : program.buffers) {
       first_slot_.push_back(values_.size());
       values_.resize(values_.size() + static_cast<std::size_t>(buffer.count()));
@@ -95,7 +97,12 @@ class GradientFollower {
   void On(const Alloc& leaf) { Forget(leaf.buffer); }
   void On(const Free& leaf) { Forget(leaf.buffer); }
   void On(const Scale& leaf) { Value(leaf.buffer).Scale(leaf.factor); }
-  void On(const Copy& leaf) { Write(leaf.writes, Sum(leaf.reads)); }
+  void On(const Copy& leaf) {
+    const GradientValue sum = Sum(leaf.reads);
+    for (const BufferRef& ref : leaf.writes) {
+      Value(ref) = parameters_.PartFor(ref.buffer, sum);
+    }
+  }
   std::deque<GradientValue>& Messages(ChannelId channel) {
     return exchange_.in_flight[program_.channels[channel.index].name];
   }
@@ -248,6 +255,7 @@ class GradientFollower {
       }
       const std::int64_t source = calls_.Next(at_, i, microbatch_);
       made_.insert({source, microbatch_});
+      parameters_.Made(source, ref.buffer);
       Factors own = factors;
       own.of_own_part |= leaf.own_heads;
       GradientValue value = GradientValue::Of(source, microbatch_, own);
@@ -352,6 +360,7 @@ class GradientFollower {
   std::int64_t microbatch_ = 0;
   std::optional<Factors> loss_;  ///< with which this backward pass began
   KernelCalls calls_;
+  ParameterSources parameters_;
   std::set<std::int64_t> window_;                                   ///< microbatches since the last update
   std::set<std::pair<std::int64_t, std::int64_t>> made_, arrived_;  ///< (source, microbatch) of this window
   std::set<std::pair<std::size_t, std::int64_t>> updated_;          ///< (slot, source) in it

@@ -31,6 +31,9 @@ namespace tidemark {
 /// A fused loss makes the gradients of its head in the forward pass, chunk by chunk, and the backward pass scales them.
 /// They are followed from that kernel on; that every chunk is in their sum is not.
 ///
+/// A copy between the host and the device that goes to one parameter's buffer takes what is that parameter's
+/// (parameter_sources.h).
+///
 /// Two things about kernels of the optimizer: what one writes into a workspace is a number about gradients (a norm) and
 /// no gradient; and one that writes only what it reads changes each of these buffers by itself (it scales them).
 ///

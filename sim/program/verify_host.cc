@@ -23,6 +23,17 @@ bool RunsOnHost(const Node& node) {
   return compute != nullptr && compute->stream.index == 0;
 }
 
+/// A collective of the host's memory alone, as gloo's.
+bool JoinsHosts(const Program& program, const Node& node) {
+  const auto* collective = std::get_if<Collective>(&node);
+  if (collective == nullptr) {
+    return false;
+  }
+  const auto is_on_host = [&](const BufferRef& ref) { return IsOnHost(program, ref); };
+  return std::all_of(collective->reads.begin(), collective->reads.end(), is_on_host) &&
+         std::all_of(collective->writes.begin(), collective->writes.end(), is_on_host);
+}
+
 /// Follows which updates of the host a buffer of the host contains.
 class UpdateFollower {
  public:
@@ -52,6 +63,11 @@ class UpdateFollower {
       }
       return true;
     });
+    for (const auto& [slot, updates] : contains_) {
+      if (brought_.contains(slot)) {  // as the next step will
+        std::for_each(updates.begin(), updates.end(), [&](std::size_t update) { missing.erase(update); });
+      }
+    }
     for (const std::size_t update : missing) {
       const std::vector<std::int64_t> loops(program_.loops.size());
       findings.Add({Rule::lost_update, program_.role_index, nodes[update], 0},
@@ -71,9 +87,14 @@ class UpdateFollower {
   void Hand(const std::vector<BufferRef>& reads, const std::vector<BufferRef>& writes,
             std::span<const std::int64_t> loops, std::set<std::size_t>& missing) {
     std::set<std::size_t> updates;
+    const bool to_device =
+        std::none_of(writes.begin(), writes.end(), [&](const BufferRef& ref) { return IsOnHost(program_, ref); });
     for (const BufferRef& ref : reads) {
-      if (const auto found = contains_.find(SlotOf(ref, loops)); found != contains_.end()) {
+      const std::size_t slot = SlotOf(ref, loops);
+      if (const auto found = contains_.find(slot); found != contains_.end()) {
         updates.insert(found->second.begin(), found->second.end());
+      } else if (to_device && program_.buffers[ref.buffer.index].kept) {
+        brought_.insert(slot);
       }
     }
     for (const BufferRef& ref : writes) {
@@ -89,6 +110,7 @@ class UpdateFollower {
   std::vector<std::size_t> first_slot_;
   std::size_t slots_ = 0;
   std::map<std::size_t, std::set<std::size_t>> contains_;  ///< updates, by slot of the host's memory
+  std::set<std::size_t> brought_;  ///< slots that were copied to the device as the step before had left them
 };
 
 }  // namespace
@@ -97,7 +119,7 @@ void CheckPlaces(const Program& program, Findings& findings) {
   for (std::size_t at = 0; at < program.nodes.size(); ++at) {
     const Node& node = program.nodes[at];
     if (std::holds_alternative<Copy>(node) || std::holds_alternative<Alloc>(node) ||
-        std::holds_alternative<Free>(node)) {
+        std::holds_alternative<Free>(node) || JoinsHosts(program, node)) {
       continue;
     }
     ForEachAccess(node, [&](const BufferRef& ref, Access) {
