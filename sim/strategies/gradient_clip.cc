@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "sim/program/stages.h"
+#include "sim/strategies/host_optimizer.h"
 
 namespace tidemark {
 namespace {
@@ -25,7 +26,8 @@ bool IsClipKernel(std::string_view name) {
   return kernel == kNorms || kernel == kCoefficient || kernel == kScaling;
 }
 
-GradientClip::GradientClip(Role& role, std::int64_t tensors) : role_(role) {
+GradientClip::GradientClip(Role& role, std::int64_t tensors, Place gradients)
+    : role_(role), stream_(gradients == Place::host ? kHostStream : role.compute) {
   if (role.job.axes.optimizer_step.clip_norm == 0) {
     return;
   }
@@ -35,7 +37,8 @@ GradientClip::GradientClip(Role& role, std::int64_t tensors) : role_(role) {
   }
   const auto declare = [&](const char* name, std::int64_t elements) {
     return BufferRef{
-        role.program.builder.AddBuffer({name, Category::workspace, DType::fp32, elements, {1, 1}, role.compute}), {}};
+        role.program.builder.AddBuffer({name, Category::workspace, DType::fp32, elements, {1, 1}, stream_, gradients}),
+        {}};
   };
   norm().numbers = declare(kNorms, norm().tensors);
   norm().total = declare("norm of all gradients", 1);
@@ -43,7 +46,7 @@ GradientClip::GradientClip(Role& role, std::int64_t tensors) : role_(role) {
 
 void GradientClip::TinyKernel(const char* name, const BufferRef& from, const BufferRef& to) {
   const Bytes moved = role_.builder.buffer(from.buffer).bytes() + role_.builder.buffer(to.buffer).bytes();
-  role_.MemoryKernel(name, role_.compute, Work::optimizer, {from}, {to}, 1, moved);
+  role_.MemoryKernel(name, stream_, Work::optimizer, {from}, {to}, 1, moved);
 }
 
 void GradientClip::Reduce(const char* group, std::int64_t ranks, std::int64_t stride) {
@@ -51,7 +54,9 @@ void GradientClip::Reduce(const char* group, std::int64_t ranks, std::int64_t st
     return;
   }
   const StreamId stream = role_.builder.AddStream(group, StreamKind::collective);
-  role_.builder.Order(stream, role_.compute, "norm measured");
+  if (stream_ != kHostStream) {
+    role_.builder.Order(stream, stream_, "norm measured");
+  }
   role_.builder.Emit(Collective{role_.builder.Named("reduce norm"),
                                 CollectiveKind::all_reduce,
                                 Reduction::sum,
@@ -62,7 +67,11 @@ void GradientClip::Reduce(const char* group, std::int64_t ranks, std::int64_t st
                                 stream,
                                 {norm().total},
                                 {norm().total}});
-  role_.builder.Order(role_.compute, stream, "norm reduced");
+  if (stream_ == kHostStream) {
+    role_.builder.Emit(HostSync{stream});
+  } else {
+    role_.builder.Order(stream_, stream, "norm reduced");
+  }
 }
 
 void GradientClip::Measure(const EachPiece& each, bool divided, bool host_reads_norm) {
@@ -77,7 +86,7 @@ void GradientClip::Measure(const EachPiece& each, bool divided, bool host_reads_
     const std::int64_t elements = piece.update.elements;
     role_.builder.Emit(Compute{role_.builder.Named(kNorms),
                                Pointwise{elements, GradientBytes(role_, piece).count(), 1},
-                               role_.compute,
+                               stream_,
                                Work::optimizer,
                                Rational(1),
                                piece.update.gradients,
@@ -118,7 +127,7 @@ void GradientClip::Sum(bool divided, bool host_reads_norm) {
   over_experts ? Reduce("ep x etp", layout.ExpertRanks(), 1) : Reduce("tp", layout.tp, 1);
   Reduce("pp", layout.pp, layout.GradientRanks() * layout.tp);
   if (host_reads_norm) {
-    role_.builder.Emit(HostSync{role_.compute});
+    role_.builder.Emit(HostSync{stream_});
   } else {
     TinyKernel(kCoefficient, norm().total, norm().total);
   }

@@ -30,7 +30,9 @@ bool IsClipKernel(std::string_view name);
 /// run: the stage that comes to its norm last, which is the first stage of most schedules, is timed exactly.
 class GradientClip {
  public:
-  GradientClip(Role& role, std::int64_t tensors);
+  /// `gradients`: where they lie. The host measures and scales what lies there, and its numbers are summed over ranks
+  /// by collectives of its memory (gloo), priced as those of the device; the host waits for them.
+  GradientClip(Role& role, std::int64_t tensors, Place gradients = Place::device);
 
   /// The numbers of this chunk's gradients, and where it is the rank's last, their sum. `divided`: each data-parallel
   /// rank has a part of the gradients.
@@ -53,6 +55,7 @@ class GradientClip {
   void TinyKernel(const char* name, const BufferRef& from, const BufferRef& to);
 
   Role& role_;
+  StreamId stream_;        ///< of kernels over gradients and their numbers
   RoleProgram::Norm own_;  ///< of a rank with one chunk
   bool measured_ = false;
 };

@@ -84,16 +84,17 @@ TensorSizes TrainedSizes(const Role& role, std::int64_t position) {
   return sizes;
 }
 
-void OptimizerState::Declare(Role& role, const SizesAt& sizes, Tensors tensors, const PartTable::HoldsAt& holds) {
+void OptimizerState::Declare(Role& role, const SizesAt& sizes, Tensors tensors, const PartTable::HoldsAt& holds,
+                             Place gradients) {
   joined_ = tensors == Tensors::joined;
   Slot slot{"moments of", {}, holds, tensors};
   for (std::int64_t position = 0; position < role.stage.blocks; ++position) {
     slot.sizes.push_back(sizes(position));
   }
-  Declare(role, std::vector<Slot>{std::move(slot)});
+  Declare(role, std::vector<Slot>{std::move(slot)}, gradients);
 }
 
-void OptimizerState::Declare(Role& role, const std::vector<Slot>& slots) {
+void OptimizerState::Declare(Role& role, const std::vector<Slot>& slots, Place gradients) {
   moments_ = MomentsOf(role.job.optimizer);
   std::int64_t tensors = 0;
   for (const Slot& slot : slots) {
@@ -102,7 +103,7 @@ void OptimizerState::Declare(Role& role, const std::vector<Slot>& slots) {
     }
     DeclareStates(role, slot, states_.emplace_back());
   }
-  clip_.emplace(role, tensors);
+  clip_.emplace(role, tensors, gradients);
   if (UpdateKernels::MakesRoots(role.job)) {
     DeclareTemporaries(role, slots);
   }
@@ -170,7 +171,8 @@ void OptimizerState::DeclareTemporaries(Role& role, const std::vector<Slot>& slo
       for (std::size_t tensor = 0; tensor < most; ++tensor) {
         const std::string number = most > 1 ? fmt::format(" {}", tensor) : "";
         tables.emplace_back().Declare(role, fmt::format("{}{} for {}", what, number, slot.name), Category::workspace,
-                                      role.job.axes.precision.optimizer, SizesOf(sizes, tensor), false, false);
+                                      role.job.axes.precision.optimizer, SizesOf(sizes, tensor), false, false,
+                                      StatePlace(role.job));
       }
     };
     declare("root", roots_.emplace_back());
@@ -270,7 +272,7 @@ std::vector<std::optional<OptimizerState::Tensor>> OptimizerState::TensorsBefore
 /// `before`: whose denominator is bound to the loop's variable until this one is.
 void OptimizerState::UpdateTensor(Role& role, const UpdatePiece& piece, const Tensor& tensor,
                                   const std::optional<Tensor>& before) const {
-  const UpdateKernels write(role, role.compute);
+  const UpdateKernels write(role, StateStream(role));
   const BufferRef root = roots_[tensor.slot][tensor.index](role, tensor.position);
   const BufferRef denominator = DenominatorOf(role, tensor);
   role.Alloc(root);
@@ -286,7 +288,7 @@ void OptimizerState::UpdateTensor(Role& role, const UpdatePiece& piece, const Te
 }
 
 void OptimizerState::UpdateOneByOne(Role& role, const Updates& updates) {
-  const UpdateKernels write(role, role.compute);
+  const UpdateKernels write(role, StateStream(role));
   const std::vector<std::optional<Tensor>> before = TensorsBefore(updates.order);
   const auto key = [&](std::int64_t position) {
     std::vector<std::int64_t> all = updates.key(position);

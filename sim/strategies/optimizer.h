@@ -58,10 +58,11 @@ class OptimizerState {
   };
 
   /// One state per block.
+  /// `gradients`: where those lie that are to be clipped.
   void Declare(Role& role, const SizesAt& sizes, Tensors tensors = Tensors::parameters,
-               const PartTable::HoldsAt& holds = {});
+               const PartTable::HoldsAt& holds = {}, Place gradients = Place::device);
   /// For blocks with several states.
-  void Declare(Role& role, const std::vector<Slot>& slots);
+  void Declare(Role& role, const std::vector<Slot>& slots, Place gradients = Place::device);
   /// As PartTable::FamilyOf.
   std::int64_t FamilyOf(std::size_t slot, std::int64_t position) const {
     return states_[slot].front().FamilyOf(position);

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "sim/strategies/host_optimizer.h"
+
 namespace tidemark {
 namespace {
 
@@ -23,7 +25,8 @@ std::vector<Holding> HoldsOne(const std::optional<Holding>& as, const std::strin
 }  // namespace
 
 void ParameterTable::Declare(Role& role, const std::string& what, Category category, DType dtype,
-                             const Elements& elements_of, bool resident, bool kept, const std::optional<Holding>& as) {
+                             const Elements& elements_of, bool resident, bool kept, const std::optional<Holding>& as,
+                             StreamId born) {
   for (const StageRun& run : role.stage.runs) {
     buffers_.emplace_back();
     for (const Parameter& parameter : run.block().parameters) {
@@ -36,8 +39,8 @@ void ParameterTable::Declare(Role& role, const std::string& what, Category categ
                                                               dtype,
                                                               elements,
                                                               {run.count, 1},
-                                                              role.compute,
-                                                              Place::device,
+                                                              born.valid() ? born : role.compute,
+                                                              born == kHostStream ? Place::host : Place::device,
                                                               resident,
                                                               kept,
                                                               {},

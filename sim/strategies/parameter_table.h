@@ -29,9 +29,10 @@ class ParameterTable {
   void Declare(Role& role, const std::string& what, Category category, DType dtype, Of of, bool stays) {
     Declare(role, what, category, dtype, of, stays, stays);
   }
-  /// `as`: how a buffer holds its parameter; nothing: whole, and behind it padding where the buffer is larger.
+  /// `as`: how a buffer holds its parameter; nothing: whole, and behind it padding where the buffer is larger. `born`:
+  /// the stream that has its memory; the host's (host_optimizer.h): the host; invalid: the compute stream.
   void Declare(Role& role, const std::string& what, Category category, DType dtype, const Elements& elements_of,
-               bool resident, bool kept, const std::optional<Holding>& as = {});
+               bool resident, bool kept, const std::optional<Holding>& as = {}, StreamId born = {});
   /// Slices of other buffers: `where` tells which one of which. Only what is trained.
   void DeclareSlices(Role& role, const std::string& what, Category category, DType dtype,
                      const std::function<BufferSlice(const ParameterAt&)>& where);

@@ -31,9 +31,6 @@ Status Refuse(const Job& job) {
   const bool keeps_all = !axes.shard.reshard_after_forward && !axes.shard.reshard_after_backward;
   const bool keeps_some = axes.shard.gathered_layers > 0 || axes.shard.reshard_last_unit;
   const Requirement requirements[] = {
-      KeepsOptimizer(job.axes.optimizer_step,
-                     "FSDP2 takes parameters and gradients to the host as well (CPUOffloadPolicy), not the optimizer "
-                     "alone; it is not modelled"),
       {job.layout.pp == 1 || (keeps_all && axes.sync.when == Sync::When::last), "layout.pp",
        "PyTorch's pipeline schedules run all backward passes of fully_shard unsynchronised and unsharded and reduce "
        "behind the last one; resharding between passes is not modelled there",
@@ -61,6 +58,9 @@ Status Refuse(const Job& job) {
       {!axes.optimizer_step.in_backward || axes.buffers.set_to_none, "buffers.set_to_none",
        "a step within the backward pass frees each gradient behind its update: there is none to zero",
        "leave buffers.set_to_none at true"},
+      {!axes.optimizer_step.in_backward || !axes.optimizer_step.offload, "optimizer_step.in_backward",
+       "a step within the backward pass is not modelled for gradients that go to the host",
+       "set optimizer_step.in_backward or optimizer_step.offload to false"},
       GradientsLikeParameters(axes.precision),
       {RowsDivideEvenly(job), "layout.dp",
        "more ranks than experts (torchtitan's) are given rows of each, which fully_shard wants to divide evenly: "
@@ -110,6 +110,7 @@ std::vector<IdleClaim> Keeps() {
       {{"gradient of *"},
        "foreach_reduce drops its list of gradients behind the copy-in, which takes two steps where the reduce dtype "
        "does not hold all of their values"},
+      {{"brought shard of *"}, "on one rank, where nothing is cast, the loop's variable is bound to it until the next"},
       {{"cast *"}, "on one rank the cast stands in for the gathered parameters, until the unit is resharded"},
       {{"scatter input of *"},
        "comm_ctx.reduce_scatter_state: until the next unit's post_backward, or the end of the backward pass, has "
@@ -160,7 +161,8 @@ Strategy Fsdp2(std::string name, std::string summary, Sync::When when, bool resh
                             "loss_scale",
                             "optimizer_step.kernel",
                             "optimizer_step.clip_norm",
-                            "optimizer_step.in_backward"};
+                            "optimizer_step.in_backward",
+                            "optimizer_step.offload"};
   strategy.refuse = Refuse;
   strategy.data_parallel = MakeFullySharded;
   strategy.keeps = Keeps();

@@ -71,6 +71,7 @@ RECOMPUTED = {
 # With the optimizer in host memory.
 OFFLOADED = {
     "offload-deepspeed-zero2": ["strategy=deepspeed-zero2", "sync.bucket_elements=20000"],
+    "offload-fsdp2": ["strategy=fsdp2-scatter-each"],
     "offload-deepspeed-zero3": ["strategy=deepspeed-zero3", "sync.bucket_elements=20000", "shard.reuse_distance=0"],
 }
 

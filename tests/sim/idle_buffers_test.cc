@@ -220,7 +220,8 @@ std::vector<Job> SmallJobs(const Strategy& strategy, const std::vector<StrategyD
       {"layout.dp=1", "layout.tp=2"},
       {"layout.dp=3", "loss=chunked", "sync.overlap_gather=true"},
       {"layout.dp=3", "loss=fused", "precision.params=fp32"},
-      {"layout.dp=3", "loss=chunked", "precision.params=fp32"}};
+      {"layout.dp=3", "loss=chunked", "precision.params=fp32"},
+      {"layout.dp=1", "optimizer_step.offload=true", "precision.params=fp32", "precision.gradients=fp32"}};
   for (const Feature& feature : ReadMatrixData().features) {
     ways.insert(ways.end(), feature.ways.begin(), feature.ways.end());
   }

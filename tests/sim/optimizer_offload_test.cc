@@ -281,7 +281,9 @@ TEST(Offload, IsRefusedWhereDeepSpeedDoesNotHaveIt) {
 }
 
 TEST(Offload, EveryStrategyHasItOrSaysWhyNot) {
-  const std::set<std::string> have = {"deepspeed-zero1", "deepspeed-zero2", "deepspeed-coalesce", "deepspeed-zero3"};
+  const std::set<std::string> have = {"deepspeed-zero1",           "deepspeed-zero2",    "deepspeed-coalesce",
+                                      "deepspeed-zero3",           "fsdp2-scatter-each", "fsdp2-defer",
+                                      "fsdp2-keep-after-backward", "fsdp2-keep-all",     "hsdp"};
   for (const Strategy& strategy : AllStrategies()) {
     Job job = Offloaded(strategy.defaults.name, 1);
     job.layout.dp = 4;

@@ -12,6 +12,7 @@
 #include "sim/strategies/fsdp2/gradient_scatter.h"
 #include "sim/strategies/fsdp2/unit_gather.h"
 #include "sim/strategies/fsdp2/units.h"
+#include "sim/strategies/host_optimizer.h"
 #include "sim/strategies/optimizer.h"
 
 namespace tidemark {
@@ -42,14 +43,14 @@ class FullySharded : public DataParallel {
     optimizer_.Declare(
         role, [&](std::int64_t position) { return units_.TrainedShardsOf(role_, position); },
         units_.tied ? OptimizerState::Tensors::flat : OptimizerState::Tensors::parameters,
-        [&](std::int64_t position) { return units_.HoldsTrained(position); });
+        [&](std::int64_t position) { return units_.HoldsTrained(position); }, StatePlace(role.job));
     for (const StageRun& run : role.stage.runs) {
       loss_actions_.push_back(LossActions(role.job, run.block(), gather_.LossCallsHead()));
     }
     if (axes_.optimizer_step.in_backward) {
       scatter_.SetHook([&](const ParameterGroup& group, StreamId behind) {
         optimizer_.UpdateInBackward(role_, group.unit, UpdatesOf(group.unit).front(), behind);
-        role_.Free(scatter_.Sharded(group));
+        role_.Free(scatter_.Sharded(group).front());
       });
     }
     FindSummedWide();
@@ -187,7 +188,7 @@ class FullySharded : public DataParallel {
 
   ReplicatedGradients SumsReplicated() const override { return ReplicatedGradients::by_strategy; }
 
-  BufferRef FinalGradient(const ParameterAt& at) override { return scatter_.Sharded(units_.GroupOf(role_, at)); }
+  BufferRef FinalGradient(const ParameterAt& at) override { return scatter_.ShardedOf(at); }
 
  private:
   std::size_t LossActionsAt(std::int64_t position) const { return loss_actions_[role_.stage.RunOf(position)]; }
@@ -272,7 +273,9 @@ class FullySharded : public DataParallel {
     for (const ParameterGroup& group : units_.GroupsOf(position)) {
       if (const std::int64_t elements = units_.SizeOf(group).trainable_padded / units_.ShardsOf(group); elements > 0) {
         update.elements += elements;
-        update.gradients.push_back(scatter_.Sharded(group));
+        for (const BufferRef& sharded : scatter_.Sharded(group)) {
+          update.gradients.push_back(sharded);
+        }
       }
       units_.ForEachTrainedOf(role_, group,
                               [&](const ParameterAt& at) { update.updated.push_back(gather_.Shard(at)); });

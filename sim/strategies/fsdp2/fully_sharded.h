@@ -15,7 +15,8 @@ namespace tidemark {
 /// Settings are the axes: `sync.when` (reduce-scatter every microbatch or the last), `shard.reshard_after_forward`,
 /// `shard.reshard_after_backward` (false: only after the last microbatch), `shard.reshard_last_unit`,
 /// `shard.gathered_layers`, `shard.prefetch_*`, `shard.replicas` (shards are all-reduced behind every scatter),
-/// `buffers.set_to_none`, `buffers.wide_chunk_sum` and `loss_scale`.
+/// `buffers.set_to_none`, `buffers.wide_chunk_sum`, `loss_scale` and `optimizer_step.offload` (CPUOffloadPolicy:
+/// shards, their gradients and the optimizer's state lie in host memory, and the host updates them).
 std::unique_ptr<DataParallel> MakeFullySharded(Role& role);
 
 /// The same with set_requires_all_reduce(is_last): replicas are only all-reduced in a window's last microbatch.

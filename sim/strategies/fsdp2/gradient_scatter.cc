@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "sim/strategies/host_optimizer.h"
+
 namespace tidemark {
 
 GradientScatter::GradientScatter(Role& role, const Units& units, DType stored, AllReduceWhen all_reduce_when)
@@ -16,6 +18,7 @@ GradientScatter::GradientScatter(Role& role, const Units& units, DType stored, A
       replicas_(role.job.axes.shard.replicas),
       all_reduce_when_(all_reduce_when),
       sums_tokens_(role.job.axes.loss_scale == LossScale::global_tokens),
+      offloads_(role.job.axes.optimizer_step.offload),
       kept_(!role.job.axes.buffers.set_to_none && role.step != StepKind::first),
       scatter_stream_(role.builder.AddStream("reduce_scatter", StreamKind::collective)),
       behind_(scatter_stream_) {
@@ -50,9 +53,33 @@ void GradientScatter::Declare(std::size_t mesh) {
     buffers.partial = declare("partly reduced gradient of", Category::accumulator, reduce, scatter_stream_, Parts::own);
   }
   buffers.cast = declare("cast scatter output of", Category::bucket, stored_, behind_, Parts::own);
-  buffers.sharded =
-      declare("sharded gradient of", Category::gradient, stored_, reduce == stored_ ? scatter_stream_ : behind_,
-              Parts::own, kept_, !role_.job.axes.buffers.set_to_none);
+  const bool keeps = !role_.job.axes.buffers.set_to_none;
+  if (!offloads_) {
+    buffers.sharded = declare("sharded gradient of", Category::gradient, stored_,
+                              reduce == stored_ ? scatter_stream_ : behind_, Parts::own, kept_, keeps);
+    return;
+  }
+  const auto own = [&, mesh](const Parameter& parameter) {
+    return parameter.trainable && units_.MeshOf(parameter) == mesh ? units_.ShardOf(parameter) : 0;
+  };
+  buffers.on_host.Declare(role_, "sharded gradient of", Category::gradient, stored_, own, kept_, keeps, units_.Rows(on),
+                          kHostStream);
+  buffers.arriving.Declare(role_, "arriving gradient of", Category::bucket, stored_, own, false, false, units_.Rows(on),
+                           kHostStream);
+}
+
+std::vector<BufferRef> GradientScatter::Sharded(const ParameterGroup& group) const {
+  if (!offloads_) {
+    return {Ref(&OnMesh::sharded, group)};
+  }
+  std::vector<BufferRef> refs;
+  units_.ForEachTrainedOf(role_, group, [&](const ParameterAt& at) { refs.push_back(ShardedOf(at)); });
+  return refs;
+}
+
+BufferRef GradientScatter::ShardedOf(const ParameterAt& at) const {
+  const ParameterGroup group = units_.GroupOf(role_, at);
+  return offloads_ ? buffers_[group.mesh].on_host(role_, at) : Ref(&OnMesh::sharded, group);
 }
 
 bool GradientScatter::AllReduces(const Microbatch& microbatch) const {
@@ -70,7 +97,7 @@ bool GradientScatter::HasSharded(const Microbatch& microbatch) const {
 }
 
 bool GradientScatter::OutputIsSharded(const Microbatch& microbatch) const {
-  return precision_.reduce == stored_ && !HasSharded(microbatch);
+  return precision_.reduce == stored_ && !HasSharded(microbatch) && !offloads_;
 }
 
 BufferRef GradientScatter::OutputOf(const Microbatch& microbatch, const ParameterGroup& group) const {
@@ -78,7 +105,7 @@ BufferRef GradientScatter::OutputOf(const Microbatch& microbatch, const Paramete
   if (stays_partial && !HasPartial(microbatch)) {
     return Ref(&OnMesh::partial, group);
   }
-  return !stays_partial && OutputIsSharded(microbatch) ? Sharded(group) : Ref(&OnMesh::output, group);
+  return !stays_partial && OutputIsSharded(microbatch) ? Ref(&OnMesh::sharded, group) : Ref(&OnMesh::output, group);
 }
 
 /// fully_shard's _get_gradient_divide_factors: averages, unless the factor is given or fp16 might overflow.
@@ -223,21 +250,41 @@ void GradientScatter::AllReduce(const ParameterGroup& group, const BufferRef& ou
   }
 }
 
+/// One parameter after another; what is bound to the loop's variable goes before the next is copied. What the copies
+/// read is given back to the stream that they are on, so nobody waits for that.
+void GradientScatter::SendToHost(const ParameterGroup& group, const BufferRef& output, bool adds) {
+  const ParameterTable& arriving = buffers_[group.mesh].arriving;
+  units_.ForEachTrainedOf(role_, group, [&](const ParameterAt& at) {
+    const BufferRef sharded = ShardedOf(at), to = adds ? arriving(role_, at) : sharded;
+    role_.Alloc(to);
+    CopyOverLink(role_, "sharded gradient to host", behind_, {output}, {to}, units_.ShardOf(ParameterOf(role_, at)),
+                 stored_);
+    if (adds) {
+      role_.builder.Emit(HostSync{behind_});
+      role_.AddKernel("add sharded gradient", kHostStream, to, sharded);
+      role_.Free(to);
+    }
+  });
+}
+
 /// The reduced output becomes the sharded gradient, or is added to it.
 void GradientScatter::TakeShard(const Microbatch& microbatch, const ParameterGroup& group, const BufferRef& output) {
   if (OutputIsSharded(microbatch)) {
     return;
   }
   const bool adds = HasSharded(microbatch), casts = precision_.reduce != stored_;
-  const BufferRef cast = adds ? Ref(&OnMesh::cast, group) : Sharded(group);
+  const bool passes_on = adds || offloads_;
+  const BufferRef cast = Ref(passes_on ? &OnMesh::cast : &OnMesh::sharded, group);
   if (casts) {
     role_.Alloc(cast);
     role_.CopyKernel("cast sharded gradient", behind_, output, cast);
   }
-  if (adds) {
-    role_.AddKernel("add sharded gradient", behind_, casts ? cast : output, Sharded(group));
+  if (offloads_) {
+    SendToHost(group, casts ? cast : output, adds);
+  } else if (adds) {
+    role_.AddKernel("add sharded gradient", behind_, casts ? cast : output, Ref(&OnMesh::sharded, group));
   }
-  if (adds && casts) {
+  if (passes_on && casts) {
     role_.Free(cast);
   }
   if (replicas_ == 1) {
@@ -251,6 +298,9 @@ void GradientScatter::EndBackward(const Microbatch& microbatch) {
   }
   const EventId reduced = role_.builder.Event("gradients reduced");
   role_.builder.Emit(Wait{reduced, role_.compute});
+  if (offloads_ && (replicas_ == 1 || AllReduces(microbatch)) && !HasSharded(microbatch)) {
+    role_.builder.Emit(HostSync{behind_});
+  }
   if (AllReduces(microbatch) && !OutputIsSharded(microbatch)) {
     role_.builder.Emit(Wait{reduced, scatter_stream_});
     units_.EachTrainedGroup(role_, [&](const ParameterGroup& group) { role_.Free(Ref(&OnMesh::output, group)); });
@@ -293,10 +343,12 @@ void GradientScatter::ZeroSharded() {
 void GradientScatter::FreeOrZero() {
   const bool frees = role_.job.axes.buffers.set_to_none;
   units_.EachTrainedGroup(role_, [&](const ParameterGroup& group) {
-    if (frees) {
-      role_.Free(Sharded(group));
-    } else {
-      role_.ZeroKernel("zero gradient", role_.compute, Work::optimizer, Sharded(group));
+    for (const BufferRef& sharded : Sharded(group)) {
+      if (frees) {
+        role_.Free(sharded);
+      } else {
+        role_.ZeroKernel("zero gradient", StateStream(role_), Work::optimizer, sharded);
+      }
     }
   });
   kept_ = !frees;

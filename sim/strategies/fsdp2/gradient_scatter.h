@@ -27,6 +27,11 @@ enum class AllReduceWhen : std::uint8_t {
 /// `partial`; an all-reduced output stays allocated until the end of its backward pass, unless it is itself the sharded
 /// gradient.
 ///
+/// With shards in host memory (`optimizer_step.offload`) what was reduced goes there over the host link, one parameter
+/// after another, behind the reduction and on its stream, and leaves the device. Where there is a sharded gradient
+/// already, the host waits for each, and adds it up by itself, while nothing is issued; else it waits at the
+/// end of the backward pass (foreach_reduce: non_blocking; finalize_backward: grad_offload_event).
+///
 /// Where 1/N sits: in the collectives (average), unless `loss_scale` is global-tokens, which is
 /// set_gradient_divide_factor(1.0): sums. An fp16 reduction divides by a power of two near the root of N before it, and
 /// by the rest behind it.
@@ -56,7 +61,10 @@ class GradientScatter {
   /// Whether there are sharded gradients when a window begins.
   bool KeepsSharded() const { return kept_; }
 
-  BufferRef Sharded(const ParameterGroup& group) const { return Ref(&OnMesh::sharded, group); }
+  /// What holds the sharded gradients of a group: one buffer, or in host memory one for each parameter.
+  std::vector<BufferRef> Sharded(const ParameterGroup& group) const;
+  /// The one that holds a parameter's.
+  BufferRef ShardedOf(const ParameterAt& at) const;
 
   void AppendKey(std::int64_t position, std::vector<std::int64_t>& key) const;
   void Shift(std::int64_t blocks);
@@ -64,6 +72,7 @@ class GradientScatter {
  private:
   struct OnMesh {
     RunBuffers packed, input, output, partial, cast, sharded;
+    ParameterTable on_host, arriving;  ///< in place of `sharded`, and what is added to it
   };
 
   void Declare(std::size_t mesh);
@@ -84,6 +93,7 @@ class GradientScatter {
   void Reduce(const ParameterGroup& group, const BufferRef& output);
   void AllReduce(const ParameterGroup& group, const BufferRef& output);
   void TakeShard(const Microbatch& microbatch, const ParameterGroup& group, const BufferRef& output);
+  void SendToHost(const ParameterGroup& group, const BufferRef& output, bool adds);
   void FreeOrZero();
 
   Role& role_;
@@ -93,6 +103,7 @@ class GradientScatter {
   const std::int64_t replicas_;
   const AllReduceWhen all_reduce_when_;
   const bool sums_tokens_;  ///< the loss holds 1/N
+  const bool offloads_;     ///< sharded gradients lie in host memory
   bool kept_;               ///< sharded gradients of earlier windows, zeroed
   Hook hook_;
   GroupId replica_group_;

@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "sim/strategies/host_optimizer.h"
+
 namespace tidemark {
 
 UnitGather::UnitGather(Role& role, const Units& units)
@@ -15,6 +17,7 @@ UnitGather::UnitGather(Role& role, const Units& units)
       settings_(role.job.axes.shard),
       precision_(role.job.axes.precision),
       loss_calls_head_(settings_.reshard_after_backward && role.stage.BlockAt(role.stage.blocks - 1).chunks_end > 0),
+      offloads_(role.job.axes.optimizer_step.offload),
       copy_in_stream_(role.builder.AddStream("all_gather_copy_in", StreamKind::collective)),
       gather_stream_(role.builder.AddStream("all_gather", StreamKind::collective)) {
   for (std::size_t mesh = 0; mesh < units.meshes.size(); ++mesh) {
@@ -38,17 +41,22 @@ void UnitGather::Declare(std::size_t mesh) {
   const auto of_mesh = [&, mesh](std::int64_t elements, const Parameter& parameter) {
     return units_.MeshOf(parameter) == mesh ? elements : 0;
   };
-  buffers.shards.Declare(
-      role_, "shard of", Category::parameter, StoredType(),
-      [&](const Parameter& parameter) { return of_mesh(units_.ShardOf(parameter), parameter); }, true, true, own_rows);
+  const auto own_part = [&](const Parameter& parameter) { return of_mesh(units_.ShardOf(parameter), parameter); };
+  buffers.shards.Declare(role_, "shard of", Category::parameter, StoredType(), own_part, true, true, own_rows,
+                         StateStream(role_));
+  const StreamId copies = on.shards == 1 ? role_.compute : copy_in_stream_;
+  if (offloads_) {
+    buffers.brought.Declare(role_, "brought shard of", Category::bucket, StoredType(), own_part, false, false, own_rows,
+                            copies);
+  }
   buffers.cast = role_.PerBlock("cast shard of" + on.of, Category::bucket, precision_.params, copy_in_stream_, own,
                                 false, false, units_.Holds(mesh, Parts::own, true, false));
   buffers.gathered = role_.PerBlock("gathered" + on.of, Category::bucket, precision_.params, copy_in_stream_, whole,
                                     false, false, units_.Holds(mesh, Parts::all, true, false));
-  if (on.shards == 1 && Casts()) {
-    buffers.cast_alone.Declare(
-        role_, "cast", Category::bucket, precision_.params,
-        [&](const Parameter& parameter) { return of_mesh(parameter.elements, parameter); }, false, false);
+  if (Casts() && (on.shards == 1 || offloads_)) {
+    own_rows.masters = false;
+    buffers.cast_each.Declare(role_, "cast", Category::bucket, precision_.params, own_part, false, false,
+                              on.shards == 1 ? std::nullopt : std::optional(own_rows), copies);
   }
 }
 
@@ -170,28 +178,61 @@ EventId UnitGather::Gathered(const ParameterGroup& group) {
   return role_.builder.Event(events == 1 ? name : fmt::format("{} {}", name, group.unit % events));
 }
 
+/// What of a shard is copied from: the shard, or what is made of it.
+BufferRef UnitGather::InputOf(const ParameterAt& at, StreamId stream) {
+  const OnMesh& buffers = buffers_[units_.GroupOf(role_, at).mesh];
+  BufferRef input = Shard(at);
+  if (offloads_) {
+    const BufferRef brought = buffers.brought(role_, at);
+    role_.Alloc(brought);
+    CopyOverLink(role_, "shard to device", stream, {input}, {brought}, units_.ShardOf(ParameterOf(role_, at)),
+                 StoredType());
+    input = brought;
+  }
+  if (Casts()) {
+    const BufferRef cast = buffers.cast_each(role_, at);
+    role_.Alloc(cast);
+    role_.CopyKernel("cast shard", stream, input, cast);
+    if (offloads_) {
+      role_.Free(input);
+    }
+    input = cast;
+  }
+  return input;
+}
+
+/// Those of a group that is gathered. Shards that are here are cast together.
+std::vector<BufferRef> UnitGather::InputsOf(const ParameterGroup& group) {
+  std::vector<BufferRef> inputs;
+  if (offloads_) {
+    units_.ForEachOf(role_, group, [&](const ParameterAt& at) { inputs.push_back(InputOf(at, copy_in_stream_)); });
+    return inputs;
+  }
+  units_.ForEachOf(role_, group, [&](const ParameterAt& at) { inputs.push_back(Shard(at)); });
+  if (Casts()) {
+    const BufferRef cast = role_.Ref(buffers_[group.mesh].cast, group.unit);
+    const std::int64_t elements = units_.SizeOf(group).padded / units_.ShardsOf(group);
+    role_.Alloc(cast);
+    role_.MemoryKernel("cast shard", copy_in_stream_, Work::compute, std::exchange(inputs, {cast}), {cast}, elements,
+                       (SizeOf(StoredType()) + SizeOf(precision_.params)) * elements);
+  }
+  return inputs;
+}
+
 /// Casts a group's shards, copies them into their place in the gather buffer, and gathers in place.
 void UnitGather::Gather(const ParameterGroup& group) {
   const ShardMesh& mesh = units_.meshes[group.mesh];
   if (mesh.shards == 1) {
     return;
   }
-  const OnMesh& buffers = buffers_[group.mesh];
-  const BufferRef gathered = role_.Ref(buffers.gathered, group.unit);
+  const BufferRef gathered = role_.Ref(buffers_[group.mesh].gathered, group.unit);
   const std::int64_t padded = units_.SizeOf(group).padded, elements = padded / mesh.shards;
-  std::vector<BufferRef> inputs;
-  units_.ForEachOf(role_, group, [&](const ParameterAt& at) { inputs.push_back(Shard(at)); });
-  const BufferRef cast = role_.Ref(buffers.cast, group.unit);
-  if (Casts()) {
-    role_.Alloc(cast);
-    role_.MemoryKernel("cast shard", copy_in_stream_, Work::compute, std::exchange(inputs, {cast}), {cast}, elements,
-                       (SizeOf(StoredType()) + SizeOf(precision_.params)) * elements);
-  }
+  const std::vector<BufferRef> inputs = InputsOf(group);
   role_.Alloc(gathered);
-  role_.MemoryKernel("copy shard in", copy_in_stream_, Work::compute, std::move(inputs), {gathered}, elements,
+  role_.MemoryKernel("copy shard in", copy_in_stream_, Work::compute, inputs, {gathered}, elements,
                      SizeOf(precision_.params) * 2 * elements);
-  if (Casts()) {
-    role_.Free(cast);
+  if (MakesInputs()) {
+    std::for_each(inputs.begin(), inputs.end(), [&](const BufferRef& input) { role_.Free(input); });
   }
   role_.builder.Order(gather_stream_, copy_in_stream_, "copied in");
   role_.builder.Emit(Collective{role_.builder.Named("gather parameters"),
@@ -230,11 +271,8 @@ void UnitGather::Unpack(const ParameterGroup& group) {
 void UnitGather::CopyAlone(const ParameterGroup& group) {
   std::optional<BufferRef> before;
   units_.ForEachOf(role_, group, [&](const ParameterAt& at) {
-    BufferRef input = Shard(at);
-    if (Casts()) {
-      input = buffers_[group.mesh].cast_alone(role_, at);
-      role_.Alloc(input);
-      role_.CopyKernel("cast shard", role_.compute, Shard(at), input);
+    const BufferRef input = InputOf(at, role_.compute);
+    if (MakesInputs()) {
       if (before) {
         role_.Free(*before);
       }

@@ -31,6 +31,11 @@ namespace tidemark {
 ///
 /// A group on one rank gathers nothing (wait_for_unshard, PyTorch 2.15): one parameter after another is cast,
 /// while the one before is still bound to the loop's variable, and copied; the next gather waits for that.
+///
+/// Shards in host memory (`optimizer_step.offload`: CPUOffloadPolicy) come over the host link before each gather, one
+/// after another, in the dtype that they are kept in: each is brought, cast into memory of its own, and dropped; all
+/// casts go behind the copy-in (_fsdp_param.py, all_gather_inputs; _fsdp_collectives.py, _get_param_all_gather_inputs).
+/// Pinned memory (`pin_memory`) is assumed.
 class UnitGather {
  public:
   UnitGather(Role& role, const Units& units);
@@ -74,6 +79,10 @@ class UnitGather {
   void Gather(const ParameterGroup& group);
   void Unpack(const ParameterGroup& group);
   bool Casts() const { return precision_.params != StoredType(); }
+  /// Whether a gather's input has memory of its own.
+  bool MakesInputs() const { return offloads_ || Casts(); }
+  BufferRef InputOf(const ParameterAt& at, StreamId stream);
+  std::vector<BufferRef> InputsOf(const ParameterGroup& group);
   void CopyAlone(const ParameterGroup& group);
   /// No gather begins before what was copied last.
   void AwaitUnpacked();
@@ -86,11 +95,13 @@ class UnitGather {
   const tidemark::Shard& settings_;
   const Precision& precision_;
   const bool loss_calls_head_;
+  const bool offloads_;  ///< shards lie in host memory
   StreamId copy_in_stream_, gather_stream_;
   struct OnMesh {
     RunBuffers cast, gathered;
     ParameterTable shards;
-    ParameterTable cast_alone;  ///< of one rank
+    ParameterTable brought;    ///< from the host
+    ParameterTable cast_each;  ///< of one rank, or of what is brought
   };
   std::vector<OnMesh> buffers_;
   ParameterTable unsharded_;
