@@ -35,7 +35,6 @@ constexpr std::array kOneValue = {
     OneValue{"dynamo_backend", "no", kCompiled, kCompiledHint},
     OneValue{"dynamo_config.dynamo_backend", "no", kCompiled, kCompiledHint},
     OneValue{"dynamo_config.backend", "no", kCompiled, kCompiledHint},
-    OneValue{"fsdp_config.fsdp_offload_params", "false", "parameters and optimizer in host memory under FSDP"},
     OneValue{"fsdp_config.fsdp_forward_prefetch", "false", "gathers that are issued ahead in the forward pass"},
     OneValue{"fsdp_config.fsdp_auto_wrap_policy", "transformer_based_wrap", "FSDP units that are no layers",
              "set it to TRANSFORMER_BASED_WRAP"},
@@ -64,6 +63,7 @@ constexpr std::string_view kOther[] = {kType,
                                        "fsdp_config.fsdp_reshard_after_forward",
                                        "fsdp_config.fsdp_backward_prefetch",
                                        "fsdp_config.fsdp_activation_checkpointing",
+                                       "fsdp_config.fsdp_offload_params",
                                        "parallelism_config",
                                        "parallelism_config.parallelism_config_dp_replicate_size",
                                        "parallelism_config.parallelism_config_dp_shard_size",
@@ -203,10 +203,18 @@ Status ReadMixedPrecision(const ConfigValue& root, const Settings& given, Settin
   return Done{};
 }
 
+constexpr std::string_view kOffload = "fsdp_config.fsdp_offload_params";
+
 /// accelerate enters no_sync for microbatches that do not step.
 Status ReadFsdp1(const ConfigValue& root, Settings& settings) {
   const std::vector<std::string> kinds = {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD",
                                           "HYBRID_SHARD_ZERO2"};
+  TIDEMARK_ASSIGN(const bool offloads, Read(root, Truth{}, kOffload, "false"));
+  if (offloads) {
+    return ErrorAt(Value(root, kOffload, "false"), kOffload,
+                   "'true' is not supported by this version with fsdp_version 1: FSDP1's CPUOffload",
+                   "set fsdp_config.fsdp_version to 2, whose CPUOffloadPolicy is, or this to false");
+  }
   const bool old = Given(root, "fsdp_config.fsdp_sharding_strategy") != nullptr;
   const std::string_view path = old ? "fsdp_config.fsdp_sharding_strategy" : "fsdp_config.fsdp_reshard_after_forward";
   TIDEMARK_ASSIGN(const std::string kind, ReadName(root, path, "FULL_SHARD", kinds));
@@ -255,6 +263,10 @@ Status ReadShards(const ConfigValue& root, Settings& settings) {
   constexpr std::string_view kReshard = "fsdp_config.fsdp_reshard_after_forward";
   TIDEMARK_ASSIGN(const bool reshard, Read(root, Truth{}, kReshard, "true"));
   settings["shard.reshard_after_forward"] = Retold(Value(root, kReshard, "true"), reshard ? "true" : "false");
+  TIDEMARK_ASSIGN(const bool offloads, Read(root, Truth{}, kOffload, "false"));
+  if (offloads) {
+    settings["optimizer_step.offload"] = Retold(Value(root, kOffload, "false"), "true");
+  }
   return Done{};
 }
 

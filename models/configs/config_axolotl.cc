@@ -132,7 +132,7 @@ class Axolotl {
     }
     TIDEMARK_TRY(CheckRecomputation());
     TIDEMARK_TRY(TranslateTypes());
-    TranslateShards();
+    TIDEMARK_TRY(TranslateShards());
     TIDEMARK_TRY(RefusePlugins());
     TIDEMARK_TRY(TranslateKernels());
     return arguments_;
@@ -181,7 +181,7 @@ class Axolotl {
   }
 
   /// Version 1 is axolotl's default, and its fsdp_config says how the model is wrapped.
-  void TranslateShards() {
+  Status TranslateShards() {
     const ConfigValue* section = Given(root_, "fsdp_config");
     const ConfigValue* words = Given(root_, "fsdp");
     const ConfigValue* version = Given(root_, "fsdp_version");
@@ -191,17 +191,27 @@ class Axolotl {
       Put("fsdp", Retold(*section, "full_shard"));
     }
     if (section == nullptr && version == nullptr) {
-      return;
+      return Done{};
     }
     ConfigValue fields = section == nullptr ? MapAt(*version) : *section;
+    const auto pins = [](const ConfigValue::Entry& entry) { return entry.key.ends_with("cpu_offload_pin_memory"); };
+    const auto pinned = std::ranges::find_if(fields.fields, pins);
+    const bool offloads = std::ranges::any_of(fields.fields, [](const ConfigValue::Entry& entry) {
+      return entry.key.ends_with("offload_params") && LowerCase(entry.value.text) == "true";
+    });
+    if (offloads && pinned != fields.fields.end() && LowerCase(pinned->value.text) == "false") {
+      return ErrorAt(pinned->value, fmt::format("fsdp_config.{}", pinned->key),
+                     "'false' is not supported by this version: shards in pageable memory", "set it to true");
+    }
     std::erase_if(fields.fields, [&](const ConfigValue::Entry& entry) {
-      return entry.key.ends_with("final_state_dict_type") || entry.key.ends_with("cpu_offload_pin_memory") ||
+      return entry.key.ends_with("final_state_dict_type") || pins(entry) ||
              (version != nullptr && entry.key.ends_with("version"));
     });
     if (version != nullptr) {
       fields.fields.push_back({"fsdp_version", *version});
     }
     Put("fsdp_config", fields);
+    return Done{};
   }
 
   /// A plugin's loss is on by itself (CutCrossEntropyArgs); what others do is not known.

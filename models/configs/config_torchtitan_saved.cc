@@ -251,6 +251,13 @@ class Saved : TorchtitanJob {
       return fields_.Refuse(kOff, "false", "CUDA graphs do not support pipeline parallelism yet",
                             "price it without: --set buffers.set_to_none=true");
     }
+    if (!off && Said("optimizer_step.offload") == "true" && !Speaks(given_, "buffers.set_to_none")) {
+      return fields_.Refuse(kOff, "false",
+                            fmt::format("CUDA graphs cannot capture {}, under which the host waits within the backward "
+                                        "pass",
+                                        kOffload),
+                            "price it without: --set buffers.set_to_none=true");
+    }
     Put("buffers.set_to_none", kOff, "false", off ? "true" : "false");
     return Done{};
   }

@@ -246,7 +246,7 @@ class Arguments {
     return Done{};
   }
 
-  /// torch.optim takes foreach kernels on a GPU where it is not asked for fused ones.
+  /// torch.optim takes foreach kernels on a GPU where it is not asked for fused ones, and the for-loop on a CPU.
   Status ReadOptimizer() {
     if (settings_.contains("optimizer") || Speaks(given_, "optimizer")) {
       return Done{};
@@ -265,7 +265,10 @@ class Arguments {
                      fmt::format("set it to one of {} to price that", fmt::join(known, ", ")));
     }
     settings_["optimizer"] = Retold(optimizer, optimizer.text == "sgd" ? "sgd" : "adamw");
-    settings_["optimizer_step.kernel"] = Retold(optimizer, optimizer.text == known.front() ? "fused" : "foreach");
+    const Settings known_now = Known();
+    const ConfigValue* offload = Find(known_now, "optimizer_step.offload");
+    const char* unfused = offload != nullptr && IsSameValue(offload->text, "true") ? "for-loop" : "foreach";
+    settings_["optimizer_step.kernel"] = Retold(optimizer, optimizer.text == known.front() ? "fused" : unfused);
     return Done{};
   }
 

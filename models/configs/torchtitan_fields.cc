@@ -10,7 +10,6 @@ namespace tidemark {
 namespace {
 
 constexpr std::array kOneValue = {
-    OneValue{"training.enable_cpu_offload", "false", "parameters and optimizer in host memory under FSDP"},
     OneValue{"parallelism.disable_loss_parallel", "false", "whole logits on every tensor-parallel rank"},
     OneValue{"parallelism.enable_async_tensor_parallel", "false", "gathers that are fused with products",
              "set it to false: memory stays as it is, and times are those without"},
@@ -34,6 +33,7 @@ constexpr std::string_view kOther[] = {"model.name",
                                        "training.global_batch_size",
                                        "training.seq_len",
                                        "training.max_norm",
+                                       "training.enable_cpu_offload",
                                        "training.dtype",
                                        "training.mixed_precision_param",
                                        "parallelism.data_parallel_replicate_degree",

@@ -82,6 +82,10 @@ Status TorchtitanJob::ReadSharding() {
   } else if (reshard == "never") {
     Put("shard.reshard_after_forward", kReshard, "default", "false");
   }
+  TIDEMARK_ASSIGN(const bool offloads, fields_.IsTrue(kOffload));
+  if (offloads) {
+    Put("optimizer_step.offload", kOffload, "false", "true");
+  }
   return Done{};
 }
 

@@ -16,6 +16,8 @@ namespace tidemark {
 /// saved since say alike. A reader of either is a class on top of this, which reads the rest.
 class TorchtitanJob {
  protected:
+  static constexpr std::string_view kOffload = "training.enable_cpu_offload";
+
   /// Both must outlive this.
   TorchtitanJob(const ConfigValue& root, const Settings& given) : fields_(root, "torchtitan"), given_(given) {}
 

@@ -10,7 +10,6 @@ namespace tidemark {
 namespace {
 
 constexpr std::array kOneValue = {
-    OneValue{"training.enable_cpu_offload", "false", "parameters and optimizer in host memory under FSDP"},
     OneValue{"training.mixed_precision_reduce", "float32", "gradients that are reduced in another dtype"},
     OneValue{"parallelism.enable_fsdp_symm_mem", "false", "FSDP's collectives through symmetric memory"},
     OneValue{"parallelism.pipeline_parallel_schedule_csv", "", "schedules from a file"},
@@ -27,6 +26,7 @@ constexpr std::string_view kRead[] = {"training.num_tokens_per_microbatch_per_dp
                                       "training.num_tokens_per_train_step",
                                       "training.max_context_length",
                                       "training.max_norm",
+                                      "training.enable_cpu_offload",
                                       "training.disable_cuda_graphs",
                                       "training.dtype",
                                       "training.mixed_precision_param",

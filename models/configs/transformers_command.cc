@@ -62,6 +62,7 @@ constexpr std::array kChoose = {
     Chooses{"fsdp_use_orig_params", kFsdp, kSayFsdp},
     Chooses{"fsdp_sync_module_states", kFsdp, kSayFsdp},
     Chooses{"fsdp_cpu_ram_efficient_loading", kFsdp, kSayFsdp},
+    Chooses{"fsdp_offload_params", kFsdp, kSayFsdp},
 };
 
 /// What a strategy does not say of a launcher's system, and the key that says it.
@@ -83,6 +84,7 @@ constexpr std::array kBesides = {
     Besides{{"fsdp_activation_checkpointing", "false", "recomputation that the launcher asks for",
              "add --set recompute.policy=full"},
             "recompute.policy"},
+    Besides{{"fsdp_offload_params", "false", kHost, "add --set optimizer_step.offload=true"}, "optimizer_step.offload"},
     Besides{
         {"offload_optimizer_device", "none", "an optimizer in host memory", "add --set optimizer_step.offload=true"},
         "optimizer_step.offload"},
@@ -93,7 +95,6 @@ constexpr std::string_view kAxes = "ranks by axis on a launcher's command line";
 /// Of which no key says another value.
 constexpr std::array kNever = {
     OneValue{"offload_param_device", "none", kHost},
-    OneValue{"fsdp_offload_params", "false", kHost},
     OneValue{"fsdp_forward_prefetch", "false", "gathers that are issued ahead in the forward pass"},
     OneValue{"dynamo_backend", "no", "kernels that torch.compile fuses"},
     OneValue{"use_parallelism_config", "false", kAxes, "pass accelerate's config"},

@@ -63,6 +63,19 @@ TEST(ConfigAccelerate, ReadsFsdp1) {
   EXPECT_THAT(RefusalOf(kFormat, Fsdp1("  fsdp_sharding_strategy: FULL\n"), kSet), HasSubstr("FULL_SHARD"));
 }
 
+/// CPUOffloadPolicy and CPUOffload (FullyShardedDataParallelPlugin.set_cpu_offload).
+TEST(ConfigAccelerate, ShardsInHostMemoryAreFsdp2sAlone) {
+  const auto offloads = [](const std::string& text) {
+    return TextOf(MustRead(kFormat, text, kSet), "optimizer_step.offload");
+  };
+  EXPECT_EQ(offloads(Sample()), "(nothing)");
+  EXPECT_EQ(offloads(SampleWith("fsdp_offload_params: false", "fsdp_offload_params: true")), "true");
+  const std::string first = RefusalOf(kFormat, Fsdp1("  fsdp_offload_params: true\n"), kSet);
+  EXPECT_THAT(first, HasSubstr("fsdp_config.fsdp_offload_params: 'true' is not supported by this version with "
+                               "fsdp_version 1"));
+  EXPECT_THAT(first, HasSubstr("set fsdp_config.fsdp_version to 2"));
+}
+
 TEST(ConfigAccelerate, DdpTrainsInWhatWasLoaded) {
   const std::string text = "distributed_type: MULTI_GPU\nmixed_precision: 'no'\nnum_processes: 4\n";
   EXPECT_THAT(RefusalOf(kFormat, text, kSet), HasSubstr("--set precision.params=bf16"));
@@ -151,8 +164,6 @@ TEST(ConfigAccelerate, SaysAllThatIsMissingAtOnce) {
 }
 
 TEST(ConfigAccelerate, WhatIsNotModelledIsRefusedByName) {
-  EXPECT_THAT(RefusalOf(kFormat, SampleWith("fsdp_offload_params: false", "fsdp_offload_params: true"), kSet),
-              HasSubstr("fsdp_config.fsdp_offload_params: 'true' is not supported"));
   EXPECT_THAT(RefusalOf(kFormat, SampleWith("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP"), kSet),
               HasSubstr("FSDP units that are no layers"));
   EXPECT_THAT(RefusalOf(kFormat, SampleWith("  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n", ""), kSet),

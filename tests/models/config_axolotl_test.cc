@@ -106,6 +106,16 @@ TEST(ConfigAxolotl, DdpsMixtureOfDtypesIsAskedAbout) {
   EXPECT_EQ(TextOf(settings, "precision.params"), "bf16");
 }
 
+TEST(ConfigAxolotl, ShardsInHostMemoryArePinned) {
+  const std::string shards = "offload_params: true\n  cpu_offload_pin_memory: ";
+  EXPECT_EQ(
+      TextOf(MustRead(kFormat, SampleWith("offload_params: false", shards + "true"), kSet), "optimizer_step.offload"),
+      "true");
+  EXPECT_THAT(RefusalOf(kFormat, SampleWith("offload_params: false", shards + "false"), kSet),
+              HasSubstr("fsdp_config.cpu_offload_pin_memory: 'false' is not supported"));
+  MustRead(kFormat, SampleWith("offload_params: false", "cpu_offload_pin_memory: false"), kSet);
+}
+
 TEST(ConfigAxolotl, OtherKindsOfTrainingAreRefusedByName) {
   const std::pair<const char*, const char*> lines[] = {
       {"adapter: lora", "LoRA"},

@@ -236,10 +236,19 @@ TEST(ConfigTorchtitanSaved, MoreTokensThanThereAreAreRefused) {
               HasSubstr("more than any step has"));
 }
 
+// A graph's capture has no waiting host in it, and FSDP2's waits for gradients (finalize_backward).
+TEST(ConfigTorchtitanSaved, ShardsInHostMemoryWantNoCudaGraphs) {
+  const std::string graphs = Refusal("\"enable_cpu_offload\": false", "\"enable_cpu_offload\": true");
+  EXPECT_THAT(graphs, HasSubstr("training.disable_cuda_graphs: CUDA graphs cannot capture "
+                                "training.enable_cpu_offload"));
+  const Settings settings = MustRead(kFormat, With("\"enable_cpu_offload\": false", "\"enable_cpu_offload\": true"),
+                                     {"layout.dp=8", "buffers.set_to_none=true"});
+  EXPECT_EQ(TextOf(settings, "optimizer_step.offload"), "true");
+  EXPECT_EQ(TextOf(settings, "strategy"), "fsdp2-scatter-each");
+}
+
 TEST(ConfigTorchtitanSaved, OtherFieldsAreRefusedByName) {
   EXPECT_THAT(RefusalOf(kFormat, SampleText(kSample)), HasSubstr("takes all ranks there are"));
-  EXPECT_THAT(Refusal("\"enable_cpu_offload\": false", "\"enable_cpu_offload\": true"),
-              HasSubstr("training.enable_cpu_offload: 'true' is not supported"));
   EXPECT_THAT(Refusal("\"max_norm\": 1.0", "\"seq_len\": 8192"),
               HasSubstr("training.seq_len: is not known to this version"));
   EXPECT_THAT(Refusal("\"dump_folder\"", "\"parallel\""), HasSubstr("parallel: is no section"));

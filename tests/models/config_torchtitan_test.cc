@@ -208,11 +208,15 @@ TEST(ConfigTorchtitan, AnOptimizerInTheBackwardPassDoesNotClip) {
   EXPECT_EQ(TextOf(settings, "optimizer_step.clip_norm"), "(nothing)");
 }
 
+TEST(ConfigTorchtitan, ShardsMayLieInHostMemory) {
+  EXPECT_EQ(TextOf(MustRead(kFormat, SampleText(kSample)), "optimizer_step.offload"), "(nothing)");
+  const std::string text = SampleWith("seq_len = 8192", "seq_len = 8192\nenable_cpu_offload = true");
+  EXPECT_EQ(TextOf(MustRead(kFormat, text), "optimizer_step.offload"), "true");
+}
+
 TEST(ConfigTorchtitan, WhatIsNotModelledIsRefusedByName) {
   EXPECT_THAT(RefusalOf(kFormat, SampleWith("flavor = \"8B\"", "flavor = \"8B\"\nconverters = [\"float8\"]")),
               HasSubstr("'float8' is not supported"));
-  EXPECT_THAT(RefusalOf(kFormat, SampleWith("seq_len = 8192", "seq_len = 8192\nenable_cpu_offload = true")),
-              HasSubstr("training.enable_cpu_offload: 'true' is not supported"));
   EXPECT_THAT(RefusalOf(kFormat, SampleWith("name = \"llama3\"", "name = \"deepseek_v3\"")),
               HasSubstr("name the network: --set network=NAME"));
   EXPECT_TRUE(

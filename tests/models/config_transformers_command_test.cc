@@ -128,7 +128,11 @@ TEST(ConfigTransformersCommand, AStrategyDoesNotSayAllOfALaunchersSystem) {
   const std::string grad_op = Command("--use_fsdp --fsdp_sharding_strategy SHARD_GRAD_OP");
   EXPECT_THAT(RefusalOf(kFormat, grad_op, fsdp), HasSubstr("--set shard.reshard_after_forward=true"));
   MustRead(kFormat, grad_op, With({"strategy=fsdp1-no-sync", "shard.reshard_after_forward=false"}));
-  EXPECT_THAT(RefusalOf(kFormat, Command("--use_fsdp --fsdp_offload_params true"), fsdp), HasSubstr("in host memory"));
+  const std::string offloads = Command("--use_fsdp --fsdp_offload_params true");
+  EXPECT_THAT(RefusalOf(kFormat, offloads, kSet), HasSubstr("--set strategy=fsdp2-defer"));
+  EXPECT_THAT(RefusalOf(kFormat, offloads, With({"strategy=fsdp2-defer"})),
+              HasSubstr("--set optimizer_step.offload=true"));
+  MustRead(kFormat, offloads, With({"strategy=fsdp2-defer", "optimizer_step.offload=true"}));
   EXPECT_THAT(
       RefusalOf(kFormat, Command("--use_deepspeed --offload_optimizer_device cpu"), With({"strategy=deepspeed-zero2"})),
       HasSubstr("--set optimizer_step.offload=true"));

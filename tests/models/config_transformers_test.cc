@@ -160,10 +160,27 @@ TEST(ConfigTransformers, ReadsFsdp2) {
   ExpectTypes(MustRead(kFormat, Plain("dtype: bfloat16\nfsdp: true\n"), kSet), "bf16", "none");
 }
 
+/// torch.optim takes its for-loop for tensors of a CPU, where it is asked for no other
+/// (_default_to_fused_or_foreach).
+TEST(ConfigTransformers, ReadsShardsInHostMemory) {
+  const std::string text = "bf16: true\nfsdp: full_shard auto_wrap offload\nfsdp_config: {version: 2}\n";
+  const Settings settings = MustRead(kFormat, Plain(text), kSet);
+  EXPECT_EQ(TextOf(settings, "strategy"), "fsdp2-defer");
+  EXPECT_EQ(TextOf(settings, "optimizer_step.offload"), "true");
+  EXPECT_EQ(TextOf(settings, "optimizer_step.kernel"), "fused");
+  const std::string of_config = "bf16: true\nfsdp: true\nfsdp_config: {cpu_offload: true}\noptim: adamw_torch\n";
+  const Settings looped = MustRead(kFormat, Plain(of_config), kSet);
+  EXPECT_EQ(TextOf(looped, "optimizer_step.offload"), "true");
+  EXPECT_EQ(TextOf(looped, "optimizer_step.kernel"), "for-loop");
+  EXPECT_EQ(
+      TextOf(MustRead(kFormat, Plain("bf16: true\nfsdp: true\noptim: adamw_torch\n"), kSet), "optimizer_step.kernel"),
+      "foreach");
+}
+
 TEST(ConfigTransformers, WhatFsdpCannotDoHereIsRefused) {
   const auto refusal = [](const std::string& lines) { return RefusalOf(kFormat, Plain("bf16: true\n" + lines), kSet); };
   EXPECT_THAT(refusal("fsdp: full_shard\n"), HasSubstr("set it to 'full_shard auto_wrap'"));
-  EXPECT_THAT(refusal("fsdp: full_shard auto_wrap offload\n"), HasSubstr("in host memory"));
+  EXPECT_THAT(refusal("fsdp: full_shard auto_wrap offload\n"), HasSubstr("FSDP1's CPUOffload"));
   EXPECT_THAT(refusal("fsdp: full_shrad auto_wrap\n"), HasSubstr("full_shard"));
   EXPECT_THAT(refusal("fsdp: hybrid_shard auto_wrap\n"), HasSubstr("--set shard.replicas=2"));
   EXPECT_THAT(refusal("fsdp: full_shard auto_wrap\nfsdp_config: {min_num_params: 20000}\n"), HasSubstr("no layers"));
