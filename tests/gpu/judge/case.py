@@ -38,16 +38,18 @@ class Case:
     microbatches: int
     bucket_view: bool = False  # DDP's gradient_as_bucket_view
     set_to_none: bool = True  # zero_grad's
+    offload: bool = False  # FSDP2's CPUOffloadPolicy
 
     @property
     def name(self):
         variant = ("-view" if self.bucket_view else "") + ("" if self.set_to_none else "-in-place")
+        variant += "-offload" if self.offload else ""
         return f"{self.shape.name}-{self.strategy}{variant}-n{self.ranks}-m{self.microbatches}"
 
     @property
     def awaits_a_gpu(self):
         """No GPU has a record of it yet."""
-        return not self.is_ddp and not self.set_to_none
+        return self.offload or (not self.is_ddp and not self.set_to_none)
 
     @property
     def is_ddp(self):
@@ -69,6 +71,8 @@ class Case:
             "packing: {qkv: separate, gate_up: packed}",
             f"buffers: {{fused_glu: false, fused_rope: false{self._gradient_buffers()}}}",
         ]
+        if self.offload:
+            lines.append("optimizer_step: {offload: true}")
         if self.strategy == "hsdp":
             lines.append(f"shard: {{replicas: {HSDP_REPLICAS}}}")
         return "\n".join(lines) + "\n"
@@ -84,24 +88,28 @@ def _yaml(truth):
     return "true" if truth else "false"
 
 
-# (strategy, bucket_view, set_to_none), those first that differ most.
+# (strategy, bucket_view, set_to_none, offload), those first that differ most.
 VARIANTS = (
-    ("fsdp2-scatter-each", False, True),
-    ("ddp-last", False, True),
-    ("fsdp2-defer", False, True),
-    ("fsdp1", False, True),
-    ("fsdp1-no-sync", False, True),
-    ("hsdp", False, True),
-    ("fsdp2-keep-after-backward", False, True),
-    ("fsdp2-keep-all", False, True),
-    ("ddp-last", True, True),
-    ("ddp-last", True, False),
-    ("ddp-every", False, True),
-    ("ddp-every", True, True),
-    ("ddp-every", True, False),
-    ("ddp-forward-outside", False, True),
-    ("fsdp2-scatter-each", False, False),
-    ("hsdp", False, False),
+    ("fsdp2-scatter-each", False, True, False),
+    ("ddp-last", False, True, False),
+    ("fsdp2-defer", False, True, False),
+    ("fsdp1", False, True, False),
+    ("fsdp1-no-sync", False, True, False),
+    ("hsdp", False, True, False),
+    ("fsdp2-keep-after-backward", False, True, False),
+    ("fsdp2-keep-all", False, True, False),
+    ("ddp-last", True, True, False),
+    ("ddp-last", True, False, False),
+    ("ddp-every", False, True, False),
+    ("ddp-every", True, True, False),
+    ("ddp-every", True, False, False),
+    ("ddp-forward-outside", False, True, False),
+    ("fsdp2-scatter-each", False, False, False),
+    ("hsdp", False, False, False),
+    ("fsdp2-scatter-each", False, True, True),
+    ("fsdp2-defer", False, True, True),
+    ("hsdp", False, True, True),
+    ("fsdp2-scatter-each", False, False, True),
 )
 
 # (shape, ranks, microbatches), in order of value: a run that is cut short has measured the first.
@@ -120,6 +128,6 @@ SIZES = (
 
 def cases(pattern="*"):
     """Every case whose name fits the shell pattern, in order of value."""
-    found = [Case(shape, strategy, ranks, microbatches, view, to_none)
-             for shape, ranks, microbatches in SIZES for strategy, view, to_none in VARIANTS]
+    found = [Case(shape, strategy, ranks, microbatches, *variant)
+             for shape, ranks, microbatches in SIZES for strategy, *variant in VARIANTS]
     return [case for case in found if fnmatch.fnmatchcase(case.name, pattern)]

@@ -82,13 +82,16 @@ class Program:
 
 
 def read_program(text):
-    """The step that a program's text, with every loop written out, describes."""
+    """The step that a program's text, with every loop written out, describes: what it does to the device's memory."""
     sizes, step, phase = {}, Step(), ""
+    on_host = set()
     for line in text.splitlines():
         buffer = BUFFER.match(line)
         words = line.strip()
         if buffer:
             sizes[_family(buffer[1] or buffer[2])] = int(buffer[4]) * BYTES[buffer[5]]
+            if ", host memory" in line:
+                on_host.add(_family(buffer[1] or buffer[2]))
         elif words.startswith("begin "):
             phase = _phase(words)
             step.begin(phase)
@@ -96,6 +99,8 @@ def read_program(text):
             verb, name = words.split(" ", 1)
             match = NAMED.match(name)
             family = match[1] or match[2]
+            if family in on_host:
+                continue
             if verb == "alloc":
                 step.allocate(Allocation(phase, sizes[family], family))
             else:

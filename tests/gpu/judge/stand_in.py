@@ -12,6 +12,7 @@ import weakref
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch.distributed.fsdp._fully_shard import _fsdp_collectives, _fsdp_param_group
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -20,6 +21,7 @@ from torch.utils._pytree import tree_leaves
 from judge.frames import is_telling, short_frame
 
 ALIGNMENT = 512  # the caching allocator's smallest block, and its rounding
+HOST = "cuda"  # tensors of a CPU stand for those of a GPU, and so a GPU's, which are fake as well, for the host's
 
 
 class FusedNorm(torch.autograd.Function):
@@ -74,7 +76,7 @@ class StandIn(TorchDispatchMode):
                 return function(*args, **kwargs)
         result = function(*args, **kwargs)
         for leaf in tree_leaves(result) if self.is_watching else ():
-            if isinstance(leaf, torch.Tensor) and leaf.device.type != "meta":
+            if isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu":
                 self._see(leaf.untyped_storage(), str(function).removesuffix(".default"))
         return result
 
@@ -187,8 +189,36 @@ def _unwatched_planning(stand_in):
         ShardingPropagator._propagate_tensor_meta_non_cached = plain
 
 
+class HostsNames:
+    """torch, of which the device "cpu" is the host's, as FSDP2 means it where gradients leave the GPU."""
+
+    @staticmethod
+    def device(*_):
+        return torch.device(HOST)
+
+    def __getattr__(self, name):
+        return getattr(torch, name)
+
+
+@contextlib.contextmanager
+def _a_host_elsewhere():
+    plain = torch.Tensor.cpu, torch.Tensor.pin_memory, torch.Tensor.is_pinned
+    group = _fsdp_param_group.FSDPParamGroup
+    validate, names = group._validate_cpu_offload_params, _fsdp_collectives.torch
+    torch.Tensor.cpu = lambda tensor: tensor.to(HOST)
+    torch.Tensor.pin_memory = lambda tensor: tensor
+    torch.Tensor.is_pinned = lambda tensor: tensor.device.type == HOST
+    group._validate_cpu_offload_params = lambda _: None
+    _fsdp_collectives.torch = HostsNames()
+    try:
+        yield
+    finally:
+        torch.Tensor.cpu, torch.Tensor.pin_memory, torch.Tensor.is_pinned = plain
+        group._validate_cpu_offload_params, _fsdp_collectives.torch = validate, names
+
+
 @contextlib.contextmanager
 def rehearsal():
     stand_in = StandIn()
-    with _resizes_told_to(stand_in), _unwatched_planning(stand_in), FakeTensorMode(), stand_in:
+    with (_resizes_told_to(stand_in), _unwatched_planning(stand_in), _a_host_elsewhere(), FakeTensorMode(), stand_in):
         yield StandInRecorder(stand_in)

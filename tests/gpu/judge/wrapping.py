@@ -97,12 +97,14 @@ def mesh_of(case, device):
     return init_device_mesh(device.type, (case.ranks,))
 
 
-def _fsdp2(case, build, device, mesh):
+def _fsdp2(case, build, device, mesh, host):
     """Units as in torchtitan: the embedding, each layer, and norm and head together, which stay gathered."""
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 
     options = {"mesh": mesh,
                "mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)}
+    if case.offload:
+        options["offload_policy"] = CPUOffloadPolicy()
     reshard = case.strategy != "fsdp2-keep-all"
     model = build(device="meta", dtype=torch.float32)
     fully_shard(model.embedding, reshard_after_forward=reshard, **options)
@@ -110,11 +112,13 @@ def _fsdp2(case, build, device, mesh):
         fully_shard(layer, reshard_after_forward=reshard, **options)
     fully_shard([model.norm, model.head], reshard_after_forward=False, **options)
     fully_shard(model, **options)
-    model.to_empty(device=device)  # whole weights would leave holes between the shards
+    model.to_empty(device=host if case.offload else device)  # whole weights would leave holes between the shards
     return Flagged(model, *FSDP2_SETTERS[case.strategy])
 
 
-def wrap(case, tables, norm, device, mesh):
+def wrap(case, tables, norm, device, mesh, host):
+    """`host`: the device that is called what lies in its memory."""
+
     def build(**where):
         return Decoder(case.shape, tables, norm, **where)
 
@@ -123,7 +127,7 @@ def wrap(case, tables, norm, device, mesh):
     elif case.strategy.startswith("fsdp1"):
         wrapping = _fsdp1(case, build, device)
     else:
-        wrapping = _fsdp2(case, build, device, mesh)
+        wrapping = _fsdp2(case, build, device, mesh, host)
     with torch.no_grad():
         for parameter in wrapping.model.parameters():
             getattr(parameter, "_local_tensor", parameter).normal_(std=0.02)
