@@ -330,6 +330,9 @@ Result<Execution> Execute(const Job& job, const ExecutionOptions& options) {
   TIDEMARK_TRY(CheckRepeats(job, options.steps));
   TIDEMARK_ASSIGN(std::vector<LoweredRun> lowered, LowerCounted(job, options.steps, 0));
   TIDEMARK_TRY(CheckExecutable(job, StepsOf(lowered), run));
+  if (options.device == kCuda && job.axes.optimizer_step.offload) {
+    return NotExecuted("an optimizer in host memory beside a GPU (optimizer_step.offload)");
+  }
   if (run.capacity && RanksAreUnlike(job)) {  // the first would run out alone, and the others wait for it
     return NotExecuted("ranks that keep unlike parts of padded state on a device of a given size (--capacity)");
   }

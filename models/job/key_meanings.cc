@@ -182,7 +182,7 @@ constexpr Meaning kMeanings[] = {
     {"optimizer_step.kernel", "how many kernels the optimizer takes, and how much scratch memory"},
     {"optimizer_step.clip_norm", "the length down to which gradients are scaled"},
     {"optimizer_step.in_backward", "whether weights change within the backward pass"},
-    {"optimizer_step.offload", "whether masters (FSDP2's shards) and moments lie in the host's memory"},
+    {"optimizer_step.offload", "whether masters and moments lie in the host's memory"},
     {"allocator.kind", "who manages the GPU's memory"},
     {"allocator.expandable_segments", "whether PyTorch's allocator can make its blocks larger later"},
     {"allocator.max_split_size", "blocks larger than this are not split for smaller tensors"},

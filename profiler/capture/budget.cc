@@ -21,6 +21,7 @@ constexpr std::array<Names, kBudgetParts> kNames = {{
     {"tensors", "tensors"},
     {"rounding", "rounding"},
     {"cached", "cached by the allocator"},
+    {"host_tensors", "tensors in host memory"},
     {"communication", "communication (MPI, NCCL)"},
     {"workspace", "workspace of kernels"},
     {"trace", "trace"},

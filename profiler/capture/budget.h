@@ -20,6 +20,7 @@ enum class BudgetPart : std::uint8_t {
   tensors,        ///< live tensors, as their kernels declared them
   rounding,       ///< what the allocator hands out beyond that (of a process: where it is resident)
   cached,         ///< what the device below the allocator has, and no tensor (of a process: where it is resident)
+  host_tensors,   ///< tensors that a program places in host memory
   communication,  ///< MPI's heap and the memory that it shares with other ranks; what NCCL took of the GPU
   workspace,      ///< of kernels, Eigen and the math libraries
   trace,
@@ -34,7 +35,7 @@ enum class BudgetPart : std::uint8_t {
   modules,   ///< kernels' code and their stacks: what the driver took while work was given
   profiler,  ///< the outside view itself, and CUPTI
 };
-inline constexpr std::size_t kBudgetParts = 16;
+inline constexpr std::size_t kBudgetParts = 17;
 
 /// "tensors", in JSON with "_bytes" behind it; and in words, for people.
 std::string_view Key(BudgetPart part);

@@ -19,13 +19,14 @@ enum class HeapOwner : std::uint8_t {
   step_program,
   data,
   executor,
+  host_tensors,
   workspace,  ///< of the kernels and Eigen
   communication,
   trace,
   verification,
   profiler,
 };
-inline constexpr std::size_t kHeapOwners = 9;
+inline constexpr std::size_t kHeapOwners = 10;
 
 /// Live bytes of the heap by owner, the C library's headers of blocks included. A block counts for whoever is at work
 /// when it comes and when it goes.

@@ -19,17 +19,18 @@ namespace {
 
 constexpr std::int64_t kFinest = 64;  // a new high is one by this part
 
-constexpr std::array kProcessParts = {BudgetPart::tensors,       BudgetPart::rounding,  BudgetPart::cached,
-                                      BudgetPart::communication, BudgetPart::workspace, BudgetPart::trace,
-                                      BudgetPart::step_program,  BudgetPart::data,      BudgetPart::executor,
-                                      BudgetPart::verification,  BudgetPart::heap_kept, BudgetPart::code,
-                                      BudgetPart::stack,         BudgetPart::profiler};
+constexpr std::array kProcessParts = {BudgetPart::tensors,      BudgetPart::rounding,      BudgetPart::cached,
+                                      BudgetPart::host_tensors, BudgetPart::communication, BudgetPart::workspace,
+                                      BudgetPart::trace,        BudgetPart::step_program,  BudgetPart::data,
+                                      BudgetPart::executor,     BudgetPart::verification,  BudgetPart::heap_kept,
+                                      BudgetPart::code,         BudgetPart::stack,         BudgetPart::profiler};
 
 /// Owners of the heap and the parts that they are; what nobody claims is in none.
-constexpr std::array<std::pair<HeapOwner, BudgetPart>, 8> kHeapParts = {{
+constexpr std::array<std::pair<HeapOwner, BudgetPart>, 9> kHeapParts = {{
     {HeapOwner::step_program, BudgetPart::step_program},
     {HeapOwner::data, BudgetPart::data},
     {HeapOwner::executor, BudgetPart::executor},
+    {HeapOwner::host_tensors, BudgetPart::host_tensors},
     {HeapOwner::workspace, BudgetPart::workspace},
     {HeapOwner::communication, BudgetPart::communication},
     {HeapOwner::trace, BudgetPart::trace},

@@ -14,6 +14,7 @@
 #include "profiler/execute/exchanged_part.h"
 #include "profiler/execute/host_copy.h"
 #include "profiler/execute/joint.h"
+#include "profiler/execute/link_copy.h"
 #include "profiler/execute/loss_chunk.h"
 #include "profiler/execute/messages.h"
 #include "profiler/execute/operation.h"
@@ -317,6 +318,9 @@ class Declarer {
   }
 
   Status See(const Copy& leaf, Loops loops) {
+    if (const auto between = LinkCopy(leaf)) {
+      return See(*between, loops);
+    }
     const std::string& name = program_.names[leaf.name.index];
     for (const BufferRef& ref : leaf.writes) {
       TIDEMARK_ASSIGN(const TensorType type, HostCopyType(job_, model_, name, program_.buffers[ref.buffer.index]));

@@ -64,6 +64,7 @@ Result<StepOutcome> Executor::RunStep(const Program& program, std::string_view k
   }
   device_.Synchronize();
   memory_.Fill(poison);
+  poison_ = poison;
   if (poison == Poison::nothing && options_.capture != nullptr) {
     options_.capture->StopAskingForSources();
   }

@@ -110,6 +110,7 @@ class Executor {
     TensorMemory::Piece piece;
     std::shared_ptr<const Contents> packed;  ///< Operand::packed
     std::vector<StreamId> users{};           ///< streams that work on it, beside the one that it was born on
+    std::shared_ptr<DeviceRoom> on_host{};   ///< of a tensor in host memory, which no allocator knows
   };
   /// When work began on a stream: by the host's clock, and by what the stream had been given; and in which phase.
   struct Started {
@@ -154,6 +155,7 @@ class Executor {
   Status MakeResident(const Buffer& buffer, std::size_t slot, std::int64_t index0, std::int64_t index1);
   Status Allocate(const Buffer& buffer, std::size_t slot, std::int64_t index0, std::int64_t index1,
                   const kernels::TensorType& type);
+  void AllocateOnHost(std::size_t slot, const kernels::TensorType& type);
   void Release(const Buffer& buffer, std::size_t slot, std::int64_t index0, std::int64_t index1,
                std::vector<Device::Mark> uses);
   void Fill(const Buffer& buffer, std::int64_t index, const Held& held) const;
@@ -232,6 +234,7 @@ class Executor {
   Recorder recorder_;
 
   const Program* program_ = nullptr;
+  Poison poison_ = Poison::nothing;  ///< of host memory, in this step
   std::vector<std::size_t> first_slot_;
   std::vector<Held> held_;  ///< by slot
   DeclaredTypes types_;

@@ -12,6 +12,7 @@
 #include "profiler/capture/heap.h"
 #include "profiler/execute/executor.h"
 #include "profiler/execute/host_copy.h"
+#include "profiler/execute/link_copy.h"
 #include "profiler/execute/name_hash.h"
 #include "sim/program/stages.h"
 
@@ -32,6 +33,9 @@ std::vector<std::uint8_t> CausalMask(std::int64_t sequence, std::int64_t bytes) 
 }  // namespace
 
 Status Executor::Do(const Copy& leaf, Loops loops) {
+  if (const auto between = LinkCopy(leaf)) {
+    return Do(*between, loops);
+  }
   const HeapScope scope(HeapOwner::data);
   const std::string& name = program_->names[leaf.name.index];
   const AnnotatedRange range = recorder_.Operation(name);

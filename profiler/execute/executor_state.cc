@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <map>
+#include <memory>
 #include <set>
 #include <span>
 #include <tuple>
@@ -23,10 +25,12 @@ namespace tidemark {
 Executor::~Executor() {
   device_.Synchronize();
   for (const Held& held : held_) {
-    if (held.piece.data != nullptr) {
+    if (held.piece.data != nullptr && held.on_host == nullptr) {
       memory_.Free(held.piece);
     }
   }
+  const HeapScope scope(HeapOwner::host_tensors);
+  held_.clear();
 }
 
 void Executor::UseOn(StreamId stream, std::span<const BufferRef> refs, Loops loops) {
@@ -149,6 +153,10 @@ Status Executor::Allocate(const Buffer& buffer, std::size_t slot, std::int64_t i
   if (buffer.category == Category::rng) {
     return Done{};  // random numbers are functions of counters here: there is no state to keep
   }
+  if (buffer.place == Place::host) {
+    AllocateOnHost(slot, type);
+    return Done{};
+  }
   const auto piece = memory_.Allocate(SizeOf(type.dtype) * type.elements, buffer.stream.index);
   const Allocator& allocator = memory_.allocator();
   if (!piece) {
@@ -166,10 +174,26 @@ Status Executor::Allocate(const Buffer& buffer, std::size_t slot, std::int64_t i
   return Done{};
 }
 
+/// It counts for no device, so it is in no trace.
+void Executor::AllocateOnHost(std::size_t slot, const kernels::TensorType& type) {
+  const HeapScope scope(HeapOwner::host_tensors);
+  const Bytes bytes = SizeOf(type.dtype) * type.elements;
+  const std::shared_ptr<DeviceRoom> room = device_.HostRoomFor(bytes);
+  if (poison_ == Poison::everything) {
+    std::memset(room->data(), 0xff, static_cast<std::size_t>(bytes.count()));
+  }
+  held_[slot] = {type, {room->data(), bytes}, nullptr, {}, room};
+}
+
 void Executor::Release(const Buffer& buffer, std::size_t slot, std::int64_t index0, std::int64_t index1,
                        std::vector<Device::Mark> uses) {
   Held& held = held_[slot];
   if (held.piece.data == nullptr) {
+    return;
+  }
+  if (held.on_host != nullptr) {
+    const HeapScope scope(HeapOwner::host_tensors);
+    held = {};
     return;
   }
   if (uses.empty() || device_.is_synchronous()) {

@@ -85,9 +85,6 @@ Result<Model> Model::Of(const Job& job, TensorParallelPlace place, std::int64_t 
   if (pair != nullptr && pair->shared && decoder->dropout > 0) {
     return NotExecuted("dropout in an encoder that takes both sides of a pair");
   }
-  if (job.axes.optimizer_step.offload) {
-    return NotExecuted("an optimizer in host memory (optimizer_step.offload)");
-  }
   TIDEMARK_TRY(CheckExperts(job));
   if (decoder->kv_heads % place.size != 0) {
     return NotExecuted(fmt::format("{} key and value heads on {} tensor-parallel ranks, some of which would share one",

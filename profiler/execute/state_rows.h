@@ -100,6 +100,8 @@ inline constexpr std::array kStateRows = {
     StateRow{"pad gradient", Does::copy},
     StateRow{"parameters from masters", Does::copy},
     StateRow{"shard of chunk", Does::copy},
+    StateRow{"shard to device", Does::copy},
+    StateRow{"sharded gradient to host", Does::copy},
     StateRow{"sum stacked gradients", Does::add},
     StateRow{"unpack parameters", Does::copy},
     StateRow{"unscale gradient part", Does::scale},

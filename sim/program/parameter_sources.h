@@ -11,7 +11,7 @@
 
 namespace tidemark {
 
-/// Which parameter each source's gradient is of: the one that the buffer holds that a backward kernel writes it to
+/// Which parameter each source's gradient is of: the one that the first buffer holds that has it and says so
 /// (Buffer::holds, or what its name ends in: "gradient of layer.wq"). Of a buffer with those of many parameters a copy
 /// to one parameter's takes what is that parameter's.
 class ParameterSources {
@@ -22,7 +22,13 @@ class ParameterSources {
     }
   }
 
-  void Made(std::int64_t source, BufferId buffer) { of_source_[source] = of_buffer_[buffer.index]; }
+  /// A kernel has written these gradients to a buffer.
+  void Written(const GradientValue& value, BufferId buffer) {
+    const std::string_view parameter = of_buffer_[buffer.index];
+    for (auto term = value.terms().begin(); !parameter.empty() && term != value.terms().end(); ++term) {
+      of_source_.try_emplace(term->source, parameter);
+    }
+  }
   /// What of `value` a copy to `buffer` takes.
   GradientValue PartFor(BufferId buffer, const GradientValue& value) const {
     const std::string_view parameter = of_buffer_[buffer.index];
@@ -30,19 +36,26 @@ class ParameterSources {
     if (!parameter.empty()) {
       part.KeepSources([&](std::int64_t source) {
         const auto found = of_source_.find(source);
-        return found == of_source_.end() || found->second.empty() || found->second == parameter;
+        return found == of_source_.end() || found->second == parameter;
       });
     }
     return part;
   }
 
  private:
-  /// "layer.wq" of "stage 2 gradient of layer.wq"; nothing of "scatter input of layer".
+  /// "layer.wq" of "stage 2 gradient of layer.wq"; nothing of "scatter input of layer" and of "layer.d_wq".
   static std::string_view ParameterIn(const Buffer& buffer) {
-    const bool says = buffer.holds.size() == 1 && buffer.holds.front().of.size() == 1;
-    const std::string_view name = says ? buffer.holds.front().of.front().name : buffer.name;
-    const std::string_view last = name.substr(name.rfind(' ') + 1);
-    return last.find('.') == std::string_view::npos ? std::string_view() : last;
+    constexpr std::string_view kOf = " of ";
+    if (buffer.holds.size() == 1 && buffer.holds.front().of.size() == 1) {
+      return WithBlock(buffer.holds.front().of.front().name);
+    }
+    const std::string_view name = buffer.name;
+    const std::size_t of = name.rfind(kOf);
+    return buffer.holds.empty() && of != std::string_view::npos ? WithBlock(name.substr(of + kOf.size()))
+                                                                : std::string_view();
+  }
+  static std::string_view WithBlock(std::string_view name) {
+    return name.find('.') == std::string_view::npos ? std::string_view() : name;
   }
 
   std::vector<std::string_view> of_buffer_;

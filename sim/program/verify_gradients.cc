@@ -162,6 +162,9 @@ class GradientFollower {
     }
     GradientValue sum = Measures(program_, leaf) ? GradientValue() : Sum(leaf.reads);
     sum.Scale(leaf.scale);
+    if (leaf.writes.size() == 1) {
+      parameters_.Written(sum, leaf.writes.front().buffer);
+    }
     ScalesInPlace(leaf) ? WriteToEach(leaf.writes, sum) : Write(leaf.writes, sum);
   }
 
@@ -255,10 +258,10 @@ class GradientFollower {
       }
       const std::int64_t source = calls_.Next(at_, i, microbatch_);
       made_.insert({source, microbatch_});
-      parameters_.Made(source, ref.buffer);
       Factors own = factors;
       own.of_own_part |= leaf.own_heads;
       GradientValue value = GradientValue::Of(source, microbatch_, own);
+      parameters_.Written(value, ref.buffer);
       if (Reads(leaf, ref)) {
         value.Add(Value(ref));
       }

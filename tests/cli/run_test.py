@@ -351,7 +351,7 @@ class Run(ExecutedJob):
                                (("network.head_size=7",), "an odd size"),
                                (tuple(f"precision.{key}=fp64" for key in ("params", "gradients", "reduce", "accumulate")),
                                 "a network in fp64"),
-                               *((setting(f"{strategy} optimizer_step.offload=true"), "an optimizer in host memory")
+                               *((setting(f"{strategy} optimizer_step.offload=true"), "a copy between host and device")
                                  for strategy in ("deepspeed-zero1 sync.bucket_elements=20000", "deepspeed-zero2", "deepspeed-zero3"))):
             done = call("run", self.job, *[word for change in changes for word in ("--set", change)])
             self.assertEqual(done.returncode, 3, done.stderr)

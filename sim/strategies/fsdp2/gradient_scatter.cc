@@ -62,7 +62,9 @@ void GradientScatter::Declare(std::size_t mesh) {
   const auto own = [&, mesh](const Parameter& parameter) {
     return parameter.trainable && units_.MeshOf(parameter) == mesh ? units_.ShardOf(parameter) : 0;
   };
-  buffers.on_host.Declare(role_, "sharded gradient of", Category::gradient, stored_, own, kept_, keeps, units_.Rows(on),
+  Holding rows = units_.Rows(on);
+  rows.masters = true;
+  buffers.on_host.Declare(role_, "sharded gradient of", Category::gradient, stored_, own, kept_, keeps, rows,
                           kHostStream);
   buffers.arriving.Declare(role_, "arriving gradient of", Category::bucket, stored_, own, false, false, units_.Rows(on),
                            kHostStream);
