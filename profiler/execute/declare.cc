@@ -329,15 +329,6 @@ class Declarer {
     return Done{};
   }
 
-  /// MPI counts in int.
-  static Status CheckSendable(std::string_view name, const TensorType& type) {
-    if (type.elements > INT32_MAX) {
-      return NotExecuted(
-          fmt::format("'{}', which sends {}: ranks send fewer than 2^31 numbers at once", name, TextOf(type)));
-    }
-    return Done{};
-  }
-
   Result<TensorType> TypeOfMessage(NameId name, const BufferRef& ref, Loops loops) const {
     const std::string& text = program_.names[name.index];
     TIDEMARK_ASSIGN(const TensorType type,
@@ -396,6 +387,7 @@ TensorType ResidentType(const Job& job, const Model& model, const Buffer& buffer
 }
 
 Result<DeclaredTypes> DeclareTypes(const Job& job, const Model& model, const Program& program, bool exact) {
+  TIDEMARK_TRY(CheckLinkCopies(program));
   return Declarer(job, model, program, exact).All();
 }
 

@@ -30,7 +30,9 @@ Executor::~Executor() {
     }
   }
   const HeapScope scope(HeapOwner::host_tensors);
-  held_.clear();
+  for (Held& held : held_) {
+    held.on_host.reset();
+  }
 }
 
 void Executor::UseOn(StreamId stream, std::span<const BufferRef> refs, Loops loops) {
@@ -192,7 +194,10 @@ void Executor::Release(const Buffer& buffer, std::size_t slot, std::int64_t inde
     return;
   }
   if (held.on_host != nullptr) {
-    const HeapScope scope(HeapOwner::host_tensors);
+    {
+      const HeapScope scope(HeapOwner::host_tensors);
+      held.on_host.reset();
+    }
     held = {};
     return;
   }

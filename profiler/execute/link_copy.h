@@ -3,19 +3,16 @@
 
 #include <optional>
 
+#include "base/result.h"
 #include "sim/program/program.h"
 
 namespace tidemark {
 
 /// A copy between two buffers, one of them in host memory, as what it does with their numbers: an operation of its
 /// name (state_rows.h). Nothing: it brings what no buffer holds, as a microbatch's tokens.
-inline std::optional<Compute> LinkCopy(const Copy& leaf) {
-  if (leaf.reads.empty()) {
-    return std::nullopt;
-  }
-  return Compute{
-      leaf.name,  Pointwise{.bytes_moved = leaf.bytes.count()}, leaf.stream, Work::compute, Rational(1), leaf.reads,
-      leaf.writes};
-}
+std::optional<Compute> LinkCopy(const Copy& leaf);
+
+/// Refuses a program with such copies of which there is no operation.
+Status CheckLinkCopies(const Program& program);
 
 }  // namespace tidemark

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <utility>
 
 #include "kernels/pointwise_cuda.h"
@@ -52,6 +53,14 @@ Result<TensorType> MessageType(const MessageContext& c) {
     return NotExecuted(fmt::format("'{}' of '{}', a message between pipeline stages", c.name, c.buffer.name));
   }
   return TensorType{Stored(type->dtype, c.exact), type->elements};
+}
+
+Status CheckSendable(std::string_view name, const TensorType& type) {
+  if (type.elements > INT32_MAX) {
+    return NotExecuted(fmt::format("'{}', which sends {} x {}: ranks send fewer than 2^31 numbers at once", name,
+                                   type.elements, Name(type.dtype)));
+  }
+  return Done{};
 }
 
 std::int64_t TagOf(const Program& program, ChannelId channel) {

@@ -30,6 +30,9 @@ struct MessageContext {
 /// are StateType. Refuses others.
 Result<kernels::TensorType> MessageType(const MessageContext& context);
 
+/// Refuses to send more numbers at once than MPI counts in an int.
+Status CheckSendable(std::string_view name, const kernels::TensorType& type);
+
 /// Tells the channels between two ranks apart: the number of a channel among those with its ends, by name. Both ends
 /// say the same.
 std::int64_t TagOf(const Program& program, ChannelId channel);

@@ -56,6 +56,18 @@ class Budget(ExecutedJob):
         self.assertLess(abs(told_to_parent - peak), 0.01 * peak)
         self.assertLess(peak - used, 0.02 * used)
 
+    def test_what_lies_in_host_memory_is_a_part_of_it(self):
+        """Shards, moments and gradients in fp32: 16 bytes of each parameter, and beside them the gradient that arrives last."""
+        offload = ("strategy=fsdp2-scatter-each", "optimizer_step.offload=true", "accumulation_steps=2")
+        run, _ = self.run_job(*offload)
+        self.check_sum(run)
+        table, layer = 16384 * 64, 64 * 64 + 2 * 64 * 32 + 64 * 64 + 3 * 64 * 96 + 2 * 64
+        parameters = 2 * table + layer + 64
+        told = run["budget"]["host_tensors_bytes"]
+        self.assertGreaterEqual(told, 12 * parameters)
+        self.assertLess(told, 1.01 * (16 * parameters + 4 * table))
+        self.assertEqual(self.run_job()[0]["budget"]["host_tensors_bytes"], 0)
+
     def test_the_budget_of_two_ranks_closes_and_names_what_mpi_takes(self):
         run, _ = self.run_job("layout.dp=2")
         self.check_sum(run)

@@ -352,7 +352,9 @@ class Run(ExecutedJob):
                                (tuple(f"precision.{key}=fp64" for key in ("params", "gradients", "reduce", "accumulate")),
                                 "a network in fp64"),
                                *((setting(f"{strategy} optimizer_step.offload=true"), "a copy between host and device")
-                                 for strategy in ("deepspeed-zero1 sync.bucket_elements=20000", "deepspeed-zero2", "deepspeed-zero3"))):
+                                 for strategy in ("deepspeed-zero1 sync.bucket_elements=20000", "deepspeed-zero2", "deepspeed-zero3",
+                                                  "deepspeed-zero1 optimizer_step.clip_norm=1", "deepspeed-coalesce",
+                                                  "deepspeed-zero2 accumulation_steps=1", "deepspeed-zero3 layout.tp=2"))):
             done = call("run", self.job, *[word for change in changes for word in ("--set", change)])
             self.assertEqual(done.returncode, 3, done.stderr)
             self.assertIn(words, done.stderr)
