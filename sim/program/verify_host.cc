@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "sim/program/walk.h"
 
@@ -46,7 +48,7 @@ class UpdateFollower {
 
   void Run(Findings& findings) {
     std::vector<std::size_t> nodes;  // by update
-    std::set<std::size_t> missing;
+    Updates missing;
     ForEachLeaf(program_, [&](std::size_t at, std::span<const std::int64_t> loops) {
       const Node& node = program_.nodes[at];
       if (const auto* copy = std::get_if<Copy>(&node)) {
@@ -54,9 +56,16 @@ class UpdateFollower {
       } else if (const auto* compute = std::get_if<Compute>(&node); compute != nullptr && RunsOnHost(node)) {
         Hand(compute->reads, compute->writes, loops, missing);
         if (std::holds_alternative<OptimizerUpdate>(compute->op)) {
-          missing.insert(nodes.size());
+          const bool of_parameters = std::any_of(compute->writes.begin(), compute->writes.end(),
+                                                 [&](const BufferRef& ref) { return IsParameter(ref); });
           for (const BufferRef& ref : compute->writes) {
-            contains_[SlotOf(ref, loops)] = {nodes.size()};
+            const std::size_t slot = SlotOf(ref, loops);
+            contains_[slot] = {};
+            if (!of_parameters || IsParameter(ref)) {
+              const Update update{nodes.size(), of_parameters ? slot : kMasters};
+              missing.insert(update);
+              contains_[slot] = {update};
+            }
           }
           nodes.push_back(at);
         }
@@ -65,10 +74,10 @@ class UpdateFollower {
     });
     for (const auto& [slot, updates] : contains_) {
       if (brought_.contains(slot)) {  // as the next step will
-        std::for_each(updates.begin(), updates.end(), [&](std::size_t update) { missing.erase(update); });
+        Erase(updates, missing);
       }
     }
-    for (const std::size_t update : missing) {
+    for (const auto& [update, slot] : missing) {
       const std::vector<std::int64_t> loops(program_.loops.size());
       findings.Add({Rule::lost_update, program_.role_index, nodes[update], 0},
                    fmt::format("{}: what the host has updated is not copied to the device",
@@ -77,6 +86,20 @@ class UpdateFollower {
   }
 
  private:
+  /// An update by number, and which of the parameters' slots that it writes; what is made of masters stands for all of
+  /// an update that writes no parameter.
+  using Update = std::pair<std::size_t, std::size_t>;
+  using Updates = std::set<Update>;
+  static constexpr std::size_t kMasters = SIZE_MAX;
+
+  bool IsParameter(const BufferRef& ref) const {
+    return program_.buffers[ref.buffer.index].category == Category::parameter;
+  }
+
+  static void Erase(const Updates& updates, Updates& missing) {
+    std::for_each(updates.begin(), updates.end(), [&](const Update& update) { missing.erase(update); });
+  }
+
   std::size_t SlotOf(const BufferRef& ref, std::span<const std::int64_t> loops) const {
     const Buffer& buffer = program_.buffers[ref.buffer.index];
     const std::int64_t index = Resolve(ref.index[0], loops) * buffer.extents[1] + Resolve(ref.index[1], loops);
@@ -85,10 +108,11 @@ class UpdateFollower {
 
   /// What is read is in what is written; what reaches the device is missing no more.
   void Hand(const std::vector<BufferRef>& reads, const std::vector<BufferRef>& writes,
-            std::span<const std::int64_t> loops, std::set<std::size_t>& missing) {
-    std::set<std::size_t> updates;
-    const bool to_device =
-        std::none_of(writes.begin(), writes.end(), [&](const BufferRef& ref) { return IsOnHost(program_, ref); });
+            std::span<const std::int64_t> loops, Updates& missing) {
+    Updates updates;
+    const bool to_device = !writes.empty() && std::none_of(writes.begin(), writes.end(), [&](const BufferRef& ref) {
+      return IsOnHost(program_, ref);
+    });
     for (const BufferRef& ref : reads) {
       const std::size_t slot = SlotOf(ref, loops);
       if (const auto found = contains_.find(slot); found != contains_.end()) {
@@ -101,7 +125,7 @@ class UpdateFollower {
       if (IsOnHost(program_, ref)) {
         contains_[SlotOf(ref, loops)] = updates;
       } else {
-        std::for_each(updates.begin(), updates.end(), [&](std::size_t update) { missing.erase(update); });
+        Erase(updates, missing);
       }
     }
   }
@@ -109,8 +133,8 @@ class UpdateFollower {
   const Program& program_;
   std::vector<std::size_t> first_slot_;
   std::size_t slots_ = 0;
-  std::map<std::size_t, std::set<std::size_t>> contains_;  ///< updates, by slot of the host's memory
-  std::set<std::size_t> brought_;  ///< slots that were copied to the device as the step before had left them
+  std::map<std::size_t, Updates> contains_;  ///< by slot of the host's memory
+  std::set<std::size_t> brought_;            ///< slots that were copied to the device as the step before had left them
 };
 
 }  // namespace

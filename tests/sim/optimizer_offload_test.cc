@@ -5,6 +5,7 @@
 #include "sim/program/verify.h"
 #include "tests/base/sanitizer.h"
 #include "tests/sim/deepspeed_job.h"
+#include "tests/sim/offloaded_job.h"
 
 // Optimizers in host memory. Numbers are for the oracle model with N = 4: P = 110,633,984 parameters, of which a rank
 // updates P/4 = 27,658,496; its largest are the embedding and the head with 32,768,000 each. The test machine's link to
@@ -12,12 +13,6 @@
 
 namespace tidemark::deepspeed::optimizer_offload_test {
 namespace {
-
-Job Offloaded(const std::string& strategy, std::int64_t microbatches) {
-  Job job = OracleJob(strategy, microbatches);
-  job.axes.optimizer_step.offload = true;
-  return job;
-}
 
 MemoryPeak PeakOf(const Job& job, StepKind kind = StepKind::steady) {
   return FoldMemory(Sound(job, kind).roles.front());
