@@ -213,7 +213,7 @@ Status ReadFsdp1(const ConfigValue& root, Settings& settings) {
   if (offloads) {
     return ErrorAt(Value(root, kOffload, "false"), kOffload,
                    "'true' is not supported by this version with fsdp_version 1: FSDP1's CPUOffload",
-                   "set fsdp_config.fsdp_version to 2, whose CPUOffloadPolicy is, or this to false");
+                   "set the version to 2, whose CPUOffloadPolicy is, or leave parameters on the GPU");
   }
   const bool old = Given(root, "fsdp_config.fsdp_sharding_strategy") != nullptr;
   const std::string_view path = old ? "fsdp_config.fsdp_sharding_strategy" : "fsdp_config.fsdp_reshard_after_forward";

@@ -195,13 +195,18 @@ class Axolotl {
     }
     ConfigValue fields = section == nullptr ? MapAt(*version) : *section;
     const auto pins = [](const ConfigValue::Entry& entry) { return entry.key.ends_with("cpu_offload_pin_memory"); };
-    const auto pinned = std::ranges::find_if(fields.fields, pins);
-    const bool offloads = std::ranges::any_of(fields.fields, [](const ConfigValue::Entry& entry) {
-      return entry.key.ends_with("offload_params") && LowerCase(entry.value.text) == "true";
-    });
-    if (offloads && pinned != fields.fields.end() && LowerCase(pinned->value.text) == "false") {
-      return ErrorAt(pinned->value, fmt::format("fsdp_config.{}", pinned->key),
-                     "'false' is not supported by this version: shards in pageable memory", "set it to true");
+    if (const auto pinned = std::ranges::find_if(fields.fields, pins); pinned != fields.fields.end()) {
+      const std::string path = fmt::format("fsdp_config.{}", pinned->key);
+      TIDEMARK_ASSIGN(const bool is_pinned,
+                      (Truth{}.Read(pinned->value).At(fmt::format("{}: {}", pinned->value.where, path))));
+      if (!is_pinned) {
+        return ErrorAt(pinned->value, path,
+                       "'false' is not supported by this version: shards in memory that is not pinned",
+                       "set it to true");
+      }
+    }
+    for (ConfigValue::Entry& entry : fields.fields) {  // handed to accelerate by its own name
+      entry.key = entry.key.ends_with("offload_params") ? "cpu_offload" : entry.key;
     }
     std::erase_if(fields.fields, [&](const ConfigValue::Entry& entry) {
       return entry.key.ends_with("final_state_dict_type") || pins(entry) ||

@@ -94,7 +94,7 @@ void PutWords(const TrainerArguments& arguments, const std::vector<std::string>&
       (words.empty() || Has(words, "true") || Has(words, "auto_wrap"))) {
     put("fsdp_auto_wrap_policy", by_size ? "SIZE_BASED_WRAP" : std::string(kWraps));
   }
-  if (Has(words, "offload")) {
+  if (Has(words, "offload") && OfConfig(arguments.fields, "cpu_offload") == nullptr) {
     put("fsdp_offload_params", "true");
   }
   for (const std::string& word : words) {
@@ -124,6 +124,13 @@ Status PutFields(const TransformersFields& fields, ConfigValue& plugin) {
     if (name.starts_with("xla") && !value.is_null() && LowerCase(value.text) != "false") {
       return ErrorAt(value, fmt::format("fsdp_config.{}", key), "XLA is not supported by this version",
                      "set it to false");
+    }
+    if (name == "offload_params") {  // accelerate's, which transformers does not hand on
+      if (!value.is_null() && LowerCase(value.text) != "false") {
+        return ErrorAt(value, fmt::format("fsdp_config.{}", key), "is not read by transformers",
+                       "set cpu_offload to true in its place, or write offload into fsdp");
+      }
+      continue;
     }
     if (!name.starts_with("xla") && name != "version" && name != "limit_all_gathers") {
       plugin.fields.push_back({name == "cpu_offload" ? "fsdp_offload_params" : fmt::format("fsdp_{}", name), value});

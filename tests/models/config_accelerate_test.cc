@@ -73,7 +73,7 @@ TEST(ConfigAccelerate, ShardsInHostMemoryAreFsdp2sAlone) {
   const std::string first = RefusalOf(kFormat, Fsdp1("  fsdp_offload_params: true\n"), kSet);
   EXPECT_THAT(first, HasSubstr("fsdp_config.fsdp_offload_params: 'true' is not supported by this version with "
                                "fsdp_version 1"));
-  EXPECT_THAT(first, HasSubstr("set fsdp_config.fsdp_version to 2"));
+  EXPECT_THAT(first, HasSubstr("set the version to 2"));
 }
 
 TEST(ConfigAccelerate, DdpTrainsInWhatWasLoaded) {

@@ -168,6 +168,10 @@ TEST(ConfigTransformers, ReadsShardsInHostMemory) {
   EXPECT_EQ(TextOf(settings, "strategy"), "fsdp2-defer");
   EXPECT_EQ(TextOf(settings, "optimizer_step.offload"), "true");
   EXPECT_EQ(TextOf(settings, "optimizer_step.kernel"), "fused");
+  const std::string explicitly = text.substr(0, text.size() - 2) + ", cpu_offload: false}\n";
+  EXPECT_EQ(TextOf(MustRead(kFormat, Plain(explicitly), kSet), "optimizer_step.offload"), "(nothing)");
+  EXPECT_THAT(RefusalOf(kFormat, Plain("bf16: true\nfsdp: true\nfsdp_config: {fsdp_offload_params: true}\n"), kSet),
+              HasSubstr("fsdp_config.fsdp_offload_params: is not read by transformers"));
   const std::string of_config = "bf16: true\nfsdp: true\nfsdp_config: {cpu_offload: true}\noptim: adamw_torch\n";
   const Settings looped = MustRead(kFormat, Plain(of_config), kSet);
   EXPECT_EQ(TextOf(looped, "optimizer_step.offload"), "true");
