@@ -190,7 +190,7 @@ struct OptimizerStep {
     foreach_,  ///< one kernel per operation over a list of all tensors, with lists of temporaries
     for_loop,  ///< single operations, tensor by tensor, with temporaries of one tensor
   } kernel = Kernel::fused;
-  bool offload = false;      ///< masters and moments lie in host memory, and the host updates them
+  bool offload = false;      ///< masters (FSDP2's shards) and moments lie in host memory, and the host updates them
   bool in_backward = false;  ///< each parameter is updated as soon as its gradient exists, which then goes
   double clip_norm = 0;      ///< gradients are scaled down to this norm; 0: they are left as they are
   friend bool operator==(const OptimizerStep&, const OptimizerStep&) = default;

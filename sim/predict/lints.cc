@@ -14,6 +14,7 @@
 #include "models/job/validate.h"
 #include "sim/lower/rank_parameters.h"
 #include "sim/lower/window.h"
+#include "sim/predict/host_lints.h"
 #include "sim/predict/option_lints.h"
 #include "sim/schedules/pipeline_schedule.h"
 #include "sim/strategies/strategy.h"
@@ -38,6 +39,7 @@ class Linter {
     Synchronisation();
     LowPrecision();
     Memory();
+    AppendHostWork(job_, strategy_, lints_);
     Gathers();
     AppendIdleOptions(job_, lints_);
     Recomputation();

@@ -29,6 +29,7 @@ namespace tidemark {
 ///   tied-embedding-gathered-twice  torchtitan, whose rotary tables layers have, may gather a tied embedding twice
 ///   ring-of-another-system    sequences are shared as Megatron-LM shares them, which the strategy's system does not
 ///   bucket-larger-than-model  a gradient bucket of fixed size, larger than all gradients
+///   host-adds-gradients       microbatches are reduced one by one, and the host adds them up
 ///   gather-without-effect     buffers.tp_gather is set where nothing is gathered
 ///   recompute-without-gain    attention done again although its kernel keeps no scores
 ///   contrastive-accumulation  a contrastive loss per microbatch: each pair meets the negatives of its microbatch only

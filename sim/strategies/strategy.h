@@ -44,6 +44,9 @@ struct Strategy {
   RunningSum (*running_sum)(const Job&) = nullptr;
   /// Elements of a gradient bucket that is allocated whole, however small the model; nullptr: there is none.
   std::int64_t (*fixed_bucket)(const Job&) = nullptr;
+  /// Whether, with optimizer_step.offload, the host itself adds to the gradients that it has what a later microbatch
+  /// reduces.
+  bool host_adds = false;
   /// Whether data-parallel ranks divide padded state, so that each has a program of its own (RoleProgram::rank). Of any
   /// other strategy the first rank's is written, whichever is asked for.
   bool ranks_differ = false;

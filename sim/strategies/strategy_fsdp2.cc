@@ -116,7 +116,9 @@ std::vector<IdleClaim> Keeps() {
        "comm_ctx.reduce_scatter_state: until the next unit's post_backward, or the end of the backward pass, has "
        "waited for the reduce-scatter"},
       {{"scatter output of *"},
-       "_all_reduce_state: with replicas what was all-reduced stays until the backward pass ends (finalize_backward)"},
+       "what goes to the host is a view of it until each parameter's part has gone (foreach_reduce); "
+       "_all_reduce_state: "
+       "with replicas what was all-reduced stays until the backward pass ends (finalize_backward)"},
       {{"partly reduced gradient of *"},
        "_partial_reduce_output: an argument of foreach_reduce, which adds it before it all-reduces, until that "
        "returns"},
@@ -167,6 +169,7 @@ Strategy Fsdp2(std::string name, std::string summary, Sync::When when, bool resh
   strategy.data_parallel = MakeFullySharded;
   strategy.keeps = Keeps();
   strategy.running_sum = SumInMasterWhereScattered;
+  strategy.host_adds = true;
   return strategy;
 }
 
@@ -179,6 +182,7 @@ Strategy Hybrid() {
   strategy.refuse = RefuseHybrid;
   strategy.data_parallel = MakeHybridSharded;
   strategy.running_sum = [](const Job& job) { return RunningSum{job.axes.precision.reduce, "precision.reduce"}; };
+  strategy.host_adds = false;  // partial sums wait on the device for their all-reduce
   return strategy;
 }
 

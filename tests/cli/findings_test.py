@@ -27,6 +27,7 @@ def ids_in_sources():
     found = {}
     for name, kind, pattern in (
             ("sim/predict/lints.cc", "lint", r'\bAdd\("([a-z-]+)"'),
+            ("sim/predict/host_lints.cc", "lint", r'push_back\(\{"([a-z-]+)"'),
             ("sim/predict/audit.cc", "lint", r'BoundaryFault\{"([a-z-]+)"'),
             ("sim/predict/audit.h", "lint", r'kBoundaryFails = "([a-z-]+)"'),
             ("cli/first_steps.cc", "lint", r'Lint\{\s*"([a-z-]+)"'),

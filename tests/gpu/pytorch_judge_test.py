@@ -47,7 +47,8 @@ class Jobs(unittest.TestCase):
                         self.assertEqual(job["buffers"]["set_to_none"], each.set_to_none)
 
     def test_shards_in_host_memory_are_rehearsed_as_predicted(self):
-        """PyTorch 2.15 on fake tensors (--rehearse), the most bytes of the third step: predicted but for 512-byte scalars."""
+        """PyTorch 2.15 on fake tensors (--rehearse), the most bytes of the third step: predicted but for scalars and
+        counters, which the judge explains one by one."""
         program = prediction.Program(PROGRAM)
         for name, measured in (("oracle-fsdp2-scatter-each-offload-n4-m4", 2_243_610_728),
                                ("oracle-fsdp2-scatter-each-in-place-offload-n4-m2", 2_243_610_728),

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
-#include "sim/program/verify.h"
+#include "sim/predict/lints.h"
 #include "sim/strategies/gradient_clip.h"
 #include "tests/base/sanitizer.h"
 #include "tests/sim/deepspeed_job.h"
+#include "tests/sim/offloaded_job.h"
 
 // FSDP2's CPUOffloadPolicy. Numbers are for the oracle model with N = 4: P = 110,633,984 parameters, in bf16 for
 // compute and in fp32 for all else, of which a rank has P/4 = 27,658,496; its largest are the embedding and the head
@@ -25,12 +28,6 @@ using deepspeed::Refusal;
 
 const std::vector<std::string> kStrategies = {"fsdp2-scatter-each", "fsdp2-defer", "fsdp2-keep-after-backward",
                                               "fsdp2-keep-all"};
-
-Job Offloaded(const std::string& strategy, std::int64_t microbatches) {
-  Job job = OracleJob(strategy, microbatches);
-  job.axes.optimizer_step.offload = true;
-  return job;
-}
 
 Job Replicated(std::int64_t microbatches) {
   Job job = Offloaded("hsdp", microbatches);
@@ -188,10 +185,10 @@ TEST(Fsdp2Offload, OtherKernelsRunOnTheHostAsWell) {
       const auto* compute = std::get_if<Compute>(&node);
       EXPECT_FALSE(compute != nullptr && compute->work == Work::optimizer && compute->stream.index != 0);
     }
-    // Of all roots at once, or of the largest tensor's root and quotient and the quotient before it.
-    const std::int64_t temporaries = kernel == OptimizerStep::Kernel::foreach_ ? 4 * kPart : 2 * kHead + kHead;
-    EXPECT_LE(PeakOf(job).host.count(), 16 * kPart + temporaries);
-    EXPECT_GE(PeakOf(job).host.count(), 16 * kPart + 2 * kHead);
+    // Roots of all shards at once; or of the head, 4 * 32,768,000 / 4 bytes, root and quotient, beside the quotient of
+    // the norm before it, which has 1,024 numbers.
+    const std::int64_t temporaries = kernel == OptimizerStep::Kernel::foreach_ ? 4 * kPart : 2 * kHead + 1024;
+    EXPECT_EQ(PeakOf(job).host.count(), 16 * kPart + temporaries);
     ExpectEnginesAgree(job, StepKind::first);
   }
 }
@@ -224,7 +221,7 @@ TEST(Fsdp2Offload, BothEnginesAgreeWhateverElseIsSet) {
   for (const std::string& strategy : kStrategies) {
     for (const std::int64_t microbatches : AllOrLast<std::int64_t>({1, 2, 4})) {
       for (const std::int64_t ranks : {1, 3, 4}) {
-        for (const int bits : {0, 1, 2, 4, 7, 8, 9, 16}) {
+        for (const int bits : {0, 1, 2, 4, 7, 8, 9, 16, 32, 64}) {
           Job job = Offloaded(strategy, microbatches);
           job.layout.dp = ranks;
           std::get<Decoder>(job.network.shape).tied_embeddings = (bits & 1) != 0;
@@ -235,6 +232,12 @@ TEST(Fsdp2Offload, BothEnginesAgreeWhateverElseIsSet) {
           }
           if ((bits & 16) != 0) {
             job.axes.precision.reduce = job.axes.precision.accumulate = DType::bf16;
+          }
+          if ((bits & 32) != 0) {
+            job.axes.loss = Partition::Loss::chunked;
+          }
+          if ((bits & 64) != 0) {
+            job.network.trainable = {"layer.*"};
           }
           for (const StepKind kind : {StepKind::first, StepKind::second, StepKind::steady}) {
             ExpectEnginesAgree(job, kind);
@@ -249,62 +252,37 @@ TEST(Fsdp2Offload, BothEnginesAgreeWhateverElseIsSet) {
   }
 }
 
+/// "n": so many microbatches are said to find gradients in host memory; "": nothing is said.
+std::string SaidToFind(const Job& job) {
+  for (const Lint& lint : LintJob(job)) {
+    if (lint.id == "host-adds-gradients") {
+      const std::string before = fmt::format("of {} microbatches ", job.Microbatches());
+      EXPECT_TRUE(lint.message.starts_with(before)) << lint.message;
+      return lint.message.substr(before.size(), lint.message.find(" find") - before.size());
+    }
+  }
+  return "";
+}
+
+TEST(Fsdp2Offload, ANoteTellsWhereTheHostAdds) {
+  EXPECT_EQ(SaidToFind(Offloaded("fsdp2-scatter-each", 4)), "3");
+  EXPECT_EQ(SaidToFind(Offloaded("fsdp2-scatter-each", 1)), "");
+  EXPECT_EQ(SaidToFind(Offloaded("fsdp2-defer", 4)), "");
+  EXPECT_EQ(SaidToFind(OracleJob("fsdp2-scatter-each", 4)), "");
+  EXPECT_EQ(SaidToFind(Replicated(4)), "");
+  EXPECT_EQ(SaidToFind(Offloaded("deepspeed-zero3", 4)), "");
+  Job each = Offloaded("fsdp2-scatter-each", 4);
+  each.axes.shard.replicas = 2;  // all-reduced behind each scatter
+  EXPECT_EQ(SaidToFind(each), "3");
+  EXPECT_EQ(SumOf(each, "add sharded gradient").count, 3 * 35);
+}
+
 TEST(Fsdp2Offload, StagesReduceBehindTheLastMicrobatch) {
   Job job = Offloaded("fsdp2-keep-all", 4);
   job.layout.pp = 2;
   job.layout.dp = 2;
   ExpectEnginesAgree(job, StepKind::steady);
   EXPECT_EQ(SumOf(job, "sharded gradient to host").count, 17);  // the embedding and two layers
-}
-
-std::vector<std::string> RulesBroken(const StepProgram& step) {
-  std::vector<std::string> rules;
-  for (const Finding& finding : Verify(step)) {
-    rules.emplace_back(Name(finding.rule));
-  }
-  return rules;
-}
-
-/// Of one role, written out: the leaves for which `goes` holds are left out.
-template <class Goes>
-std::vector<std::string> RulesBrokenWithout(const Job& job, Goes goes) {
-  Program program = Unroll(Sound(job).roles.front());
-  const auto removed = std::erase_if(program.nodes, [&](const Node& node) { return goes(program, node); });
-  EXPECT_GT(removed, 0U);
-  return RulesBroken({{program}});
-}
-
-TEST(Fsdp2Offload, WhatIsLeftOutIsAFault) {
-  const auto copy = [](const char* name) {
-    return [name](const Program& program, const Node& node) {
-      const auto* each = std::get_if<Copy>(&node);
-      return each != nullptr && program.names[each->name.index] == name;
-    };
-  };
-  const auto sync = [](const Program&, const Node& node) { return std::holds_alternative<HostSync>(node); };
-  const Job one = Offloaded("fsdp2-scatter-each", 1), two = Offloaded("fsdp2-scatter-each", 2);
-  EXPECT_FALSE(RulesBrokenWithout(one, copy("sharded gradient to host")).empty());
-  EXPECT_FALSE(RulesBrokenWithout(one, copy("shard to device")).empty());
-  EXPECT_FALSE(RulesBrokenWithout(one, sync).empty()) << "the host would update with what has not come";
-  EXPECT_FALSE(RulesBrokenWithout(two, sync).empty());
-}
-
-TEST(Fsdp2Offload, ACollectiveOfTheHostsMemoryTouchesNoOther) {
-  Job job = Offloaded("fsdp2-scatter-each", 1);
-  job.axes.optimizer_step.clip_norm = 1;
-  StepProgram step = Sound(job);
-  Program& program = step.roles.front();
-  const auto device = std::find_if(program.buffers.begin(), program.buffers.end(), [](const Buffer& buffer) {
-    return buffer.place == Place::device && buffer.count() == 1;
-  });
-  for (Node& node : program.nodes) {
-    auto* collective = std::get_if<Collective>(&node);
-    if (collective != nullptr && program.names[collective->name.index] == "reduce norm") {
-      collective->reads = {{BufferId{static_cast<std::uint32_t>(device - program.buffers.begin())}, {}}};
-    }
-  }
-  const std::vector<std::string> rules = RulesBroken(step);
-  EXPECT_EQ(std::count(rules.begin(), rules.end(), "wrong_place"), 1);
 }
 
 TEST(Fsdp2Offload, AStepWithinTheBackwardPassIsNotModelled) {

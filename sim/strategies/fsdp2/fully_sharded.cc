@@ -50,7 +50,9 @@ class FullySharded : public DataParallel {
     if (axes_.optimizer_step.in_backward) {
       scatter_.SetHook([&](const ParameterGroup& group, StreamId behind) {
         optimizer_.UpdateInBackward(role_, group.unit, UpdatesOf(group.unit).front(), behind);
-        role_.Free(scatter_.Sharded(group).front());
+        for (const BufferRef& sharded : scatter_.Sharded(group)) {
+          role_.Free(sharded);
+        }
       });
     }
     FindSummedWide();

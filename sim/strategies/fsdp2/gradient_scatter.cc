@@ -333,7 +333,7 @@ void GradientScatter::Discard(const Microbatch& last) {
 }
 
 void GradientScatter::ZeroSharded() {
-  if (role_.job.axes.buffers.set_to_none) {
+  if (role_.job.axes.buffers.set_to_none && !offloads_) {
     role_.builder.Order(scatter_stream_, role_.compute, "updated");
     if (behind_ != scatter_stream_) {
       role_.builder.Emit(Wait{role_.builder.Event("updated"), behind_});

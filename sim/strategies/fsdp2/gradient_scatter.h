@@ -32,6 +32,8 @@ enum class AllReduceWhen : std::uint8_t {
 /// already, the host waits for each, and adds it up by itself, while nothing is issued; else it waits at the
 /// end of the backward pass (foreach_reduce: non_blocking; finalize_backward: grad_offload_event).
 ///
+/// Left out: a gradient that is waited for comes into memory that is not pinned, at less than the link's rate.
+///
 /// Where 1/N sits: in the collectives (average), unless `loss_scale` is global-tokens, which is
 /// set_gradient_divide_factor(1.0): sums. An fp16 reduction divides by a power of two near the root of N before it, and
 /// by the rest behind it.
