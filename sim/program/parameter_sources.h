@@ -13,7 +13,8 @@ namespace tidemark {
 
 /// Which parameter each source's gradient is of: the one that the first buffer holds that has it and says so
 /// (Buffer::holds, or what its name ends in: "gradient of layer.wq"). Of a buffer with those of many parameters a copy
-/// to one parameter's takes what is that parameter's.
+/// to one parameter's takes what is that parameter's. A block's own name may have a dot ("encoder.pool"): it stands for
+/// all of its parameters.
 class ParameterSources {
  public:
   explicit ParameterSources(const Program& program) {
@@ -36,7 +37,7 @@ class ParameterSources {
     if (!parameter.empty()) {
       part.KeepSources([&](std::int64_t source) {
         const auto found = of_source_.find(source);
-        return found == of_source_.end() || found->second == parameter;
+        return found == of_source_.end() || Contains(found->second, parameter) || Contains(parameter, found->second);
       });
     }
     return part;
@@ -53,6 +54,9 @@ class ParameterSources {
     const std::size_t of = name.rfind(kOf);
     return buffer.holds.empty() && of != std::string_view::npos ? WithBlock(name.substr(of + kOf.size()))
                                                                 : std::string_view();
+  }
+  static bool Contains(std::string_view name, std::string_view part) {
+    return part.starts_with(name) && (part.size() == name.size() || part[name.size()] == '.');
   }
   static std::string_view WithBlock(std::string_view name) {
     return name.find('.') == std::string_view::npos ? std::string_view() : name;

@@ -56,10 +56,9 @@ Requirement NoLossInChunks(Partition::Loss loss) {
 }
 
 Requirement KeepsOptimizer(const OptimizerStep& step, const char* reason) {
-  return {
-      !step.offload, "optimizer_step.offload", reason,
-      "leave optimizer_step.offload at false, or use deepspeed-zero1, deepspeed-zero2, deepspeed-zero3, fsdp2-* or "
-      "hsdp"};
+  return {!step.offload, "optimizer_step.offload", reason,
+          "leave optimizer_step.offload at false, or use deepspeed-zero1, deepspeed-zero2, deepspeed-zero3, fsdp2-* or "
+          "hsdp"};
 }
 
 Requirement HasBucket(const Sync& sync, const char* hint) {
