@@ -57,6 +57,17 @@ TEST(HostMemoryRules, EachGradientReachesItsParameter) {
             Rules{"lost_gradient"});
 }
 
+// A pooler's block is called "encoder.pool".
+TEST(HostMemoryRules, ABlockWhoseNameHasADotIsNoParameter) {
+  for (const char* strategy : {"deepspeed-zero3", "fsdp2-scatter-each"}) {
+    Job job = Offloaded(strategy, 1);
+    Decoder encoder = std::get<Decoder>(job.network.shape);
+    encoder.causal = false;
+    job.network.shape = DualEncoder{encoder, encoder, true, encoder.hidden, 1};
+    EXPECT_EQ(RulesBroken(Sound(job)), std::vector<std::string>()) << strategy;
+  }
+}
+
 TEST(HostMemoryRules, TheHostKnowsOfCopiesOnlyWhatItWaitedFor) {
   for (const std::int64_t microbatches : {1, 2}) {
     const std::vector<std::string> rules =
