@@ -271,6 +271,11 @@ TEST(Fsdp2Offload, ANoteTellsWhereTheHostAdds) {
   EXPECT_EQ(SaidToFind(OracleJob("fsdp2-scatter-each", 4)), "");
   EXPECT_EQ(SaidToFind(Replicated(4)), "");
   EXPECT_EQ(SaidToFind(Offloaded("deepspeed-zero3", 4)), "");
+  Job zeroed = Offloaded("fsdp2-scatter-each", 4);  // finds zeros in the first microbatch
+  zeroed.axes.buffers.set_to_none = false;
+  EXPECT_EQ(SaidToFind(zeroed), "4");
+  zeroed.axes.sync.when = Sync::When::last;
+  EXPECT_EQ(SaidToFind(zeroed), "1");
   Job each = Offloaded("fsdp2-scatter-each", 4);
   each.axes.shard.replicas = 2;  // all-reduced behind each scatter
   EXPECT_EQ(SaidToFind(each), "3");
